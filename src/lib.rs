@@ -1,0 +1,17 @@
+//! Kvarto keeps the key-value cache of a language model in pages whose precision and place differ
+//! page by page, and computes one exact softmax over what it reads.
+
+pub mod error;
+pub mod shape;
+
+pub mod basis;
+pub mod format;
+pub mod num;
+
+pub mod backend;
+pub mod kernel;
+
+#[cfg(feature = "model")]
+pub mod model;
+
+pub use error::{Error, ErrorKind, Result};
