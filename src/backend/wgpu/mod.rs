@@ -1,0 +1,4 @@
+//! The wgpu backend.
+
+/// Being built.
+pub struct WgpuBackend;
