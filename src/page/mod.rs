@@ -7,5 +7,5 @@ mod pool;
 mod slab;
 
 pub use descriptor::{NONE, PageDescriptor, Tier, flags};
-pub use pool::{Backing, Change, Page, PageId, Pool, PoolBytes, Slots};
+pub use pool::{Backing, Change, Page, PageId, Pool, PoolBytes, SlotSpec, Slots};
 pub use slab::{SegmentKey, Slab};

@@ -90,9 +90,9 @@ pub struct PoolBytes {
 /// Pages, slots and segments of one cache group.
 #[derive(Debug)]
 pub struct Pool {
-    slot_bytes: BTreeMap<(Side, FormatId), u64>,
-    /// Slots of each segment group.
-    groups: Vec<u32>,
+    slots: BTreeMap<(Side, FormatId), SlotSpec>,
+    /// Segment groups so far.
+    groups: u16,
     slabs: BTreeMap<SegmentKey, Slab>,
     pages: Vec<Option<Page>>,
     free_pages: std::collections::BinaryHeap<std::cmp::Reverse<u32>>,
@@ -100,27 +100,28 @@ pub struct Pool {
     retiring_sides: Vec<(SegmentKey, u32)>,
     dirty: Vec<u32>,
     max_segment_bytes: u64,
-    first_group_slots: u32,
     budget_bytes: Option<u64>,
     used_bytes: u64,
 }
 
-const MAX_SEGMENT_GROUPS: usize = 4096;
+const MAX_SEGMENT_GROUPS: u16 = 4096;
+
+/// How one side and format is laid into segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotSpec {
+    /// Bytes of a slot.
+    pub bytes: u64,
+    /// Slots of the first segment; each later one doubles what there is.
+    pub first_slots: u32,
+}
 
 impl Pool {
-    /// A pool for the given slot sizes (bytes by side and format).
-    ///
-    /// Segments hold at most `max_segment_bytes`; the first group holds `first_group_slots` slots a segment (at least
-    /// 64) and each later one twice its predecessor's. `budget_bytes` bounds the slots in use.
-    pub fn new(
-        slot_bytes: BTreeMap<(Side, FormatId), u64>,
-        max_segment_bytes: u64,
-        first_group_slots: u32,
-        budget_bytes: Option<u64>,
-    ) -> Self {
+    /// A pool for the given sides and formats. A segment holds at most `max_segment_bytes`; `budget_bytes` bounds
+    /// the slots in use.
+    pub fn new(slots: BTreeMap<(Side, FormatId), SlotSpec>, max_segment_bytes: u64, budget_bytes: Option<u64>) -> Self {
         Pool {
-            slot_bytes,
-            groups: Vec::new(),
+            slots,
+            groups: 0,
             slabs: BTreeMap::new(),
             pages: Vec::new(),
             free_pages: std::collections::BinaryHeap::new(),
@@ -128,7 +129,6 @@ impl Pool {
             retiring_sides: Vec::new(),
             dirty: Vec::new(),
             max_segment_bytes,
-            first_group_slots: first_group_slots.max(64),
             budget_bytes,
             used_bytes: 0,
         }
@@ -320,7 +320,7 @@ impl Pool {
 
     /// Bytes of one slot.
     pub fn slot_size(&self, side: Side, format: FormatId) -> u64 {
-        self.slot_bytes.get(&(side, format)).copied().unwrap_or(0)
+        self.slots.get(&(side, format)).map_or(0, |s| s.bytes)
     }
 
     fn retire_difference(&mut self, old: &Slots, new: &Slots) {
@@ -347,31 +347,28 @@ impl Pool {
 
     fn take_slots(&mut self, k: FormatId, v: FormatId, prefer: Option<u16>, backing: &mut dyn Backing) -> Result<Slots> {
         self.charge(self.slot_size(Side::K, k) + self.slot_size(Side::V, v))?;
-        let order = prefer.into_iter().chain((0..self.groups.len() as u16).filter(|g| Some(*g) != prefer));
+        let order = prefer.into_iter().chain((0..self.groups).filter(|g| Some(*g) != prefer));
         for group in order.collect::<Vec<_>>() {
             if let Some(slots) = self.take_pair(group, k, v, backing)? {
                 return Ok(slots);
             }
         }
-        if self.groups.len() >= MAX_SEGMENT_GROUPS {
+        if self.groups >= MAX_SEGMENT_GROUPS {
             return Err(Error::new(
                 ErrorKind::OutOfPages,
                 format!("all {MAX_SEGMENT_GROUPS} segment groups are in use"),
                 "use an adapter with larger bindings, or larger pages",
             ));
         }
-        let widest = self.slot_bytes.values().copied().max().unwrap_or(16).max(1);
-        let most = (self.max_segment_bytes / widest).clamp(1, u64::from(u32::MAX / 2)) as u32;
-        let doubled = self.groups.last().map_or(self.first_group_slots, |n| n.saturating_mul(2));
-        self.groups.push(doubled.min(most));
-        let group = self.groups.len() as u16 - 1;
+        let group = self.groups;
+        self.groups += 1;
         match self.take_pair(group, k, v, backing) {
             Ok(Some(slots)) => Ok(slots),
             Ok(None) => Err(Error::new(ErrorKind::OutOfPages, "a fresh segment group has no slot", "")),
             Err(error) => {
                 // A group that got no segment would only be a hole in the numbering.
                 if !self.slabs.keys().any(|key| key.group == group) {
-                    self.groups.pop();
+                    self.groups -= 1;
                 }
                 Err(error)
             }
@@ -397,8 +394,27 @@ impl Pool {
         if let Some(slab) = self.slabs.get(&key) {
             return Ok(slab.has_free());
         }
-        let slots = self.groups[key.group as usize];
-        let slab = Slab::new(slots, self.slot_size(key.side, key.format));
+        let Some(spec) = self.slots.get(&(key.side, key.format)).copied() else {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("format {} has no {} pages of this geometry", key.format.0, key.side.as_str()),
+                "the format refused the head size when the engine was built",
+            ));
+        };
+        let most = (self.max_segment_bytes / spec.bytes.max(1)).min(u64::from(u32::MAX / 2)) as u32;
+        if most == 0 {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("a page of {} bytes is above the segment limit of {} bytes", spec.bytes, self.max_segment_bytes),
+                "use smaller pages (--page-tokens)",
+            ));
+        }
+        let so_far: u32 = self
+            .slabs
+            .iter()
+            .filter(|(k, _)| k.side == key.side && k.format == key.format)
+            .fold(0, |n, (_, slab)| n.saturating_add(slab.slots()));
+        let slab = Slab::new(so_far.max(spec.first_slots).clamp(1, most), spec.bytes);
         backing.reserve(key, slab.reserved_bytes())?;
         self.slabs.insert(key, slab);
         Ok(true)

@@ -53,6 +53,11 @@ impl Slab {
         !self.free.is_empty() || self.fresh < self.slots
     }
 
+    /// All slots.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
     /// Slots in use.
     pub fn used(&self) -> u32 {
         self.fresh - self.free.len() as u32
