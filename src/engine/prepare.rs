@@ -274,6 +274,7 @@ impl Engine {
                 let pool = &self.groups[index].pool;
                 let bytes = transfers(&pool.page(old).slots(), &pool.page(fresh).slots(), keep as u32);
                 self.pending[index].extend(bytes);
+                self.counters.reopened += 1;
             }
         }
         Ok(())
