@@ -185,3 +185,6 @@ impl Tokenizer {
         self.0.vocab.kinds.get(id as usize) == Some(&Kind::Control)
     }
 }
+
+#[cfg(test)]
+mod tests;

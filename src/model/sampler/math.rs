@@ -29,8 +29,7 @@ impl SplitMix64 {
 pub(super) fn exp(x: f64) -> f64 {
     const LN2_HIGH: f64 = 6.931_471_803_691_238e-1;
     const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
-    // Written so that NaN gives 0 too.
-    if !(x >= -708.0) {
+    if x.is_nan() || x < -708.0 {
         return 0.0;
     }
     // x = n ln 2 + r with |r| <= ln 2 / 2; the high part of ln 2 has trailing zeros, so n·LN2_HIGH is exact.
