@@ -1,1 +1,4 @@
-//! Being built.
+//! Numbers: how stored values are read.
+
+pub mod rope;
+pub mod weights;
