@@ -7,8 +7,10 @@ mod codebook;
 mod e4m3;
 mod hadamard;
 mod half_bits;
+pub mod rope;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod weights;
 
 pub use codebook::{Codebook, TQ_UNIT, TQ3};
 pub use e4m3::{E4M3_MAX, e4m3_decode, e4m3_decode_finite, e4m3_encode};
@@ -17,3 +19,9 @@ pub use half_bits::{bf16_bits, bf16_value, f16_bits, f16_value};
 
 /// WGSL helpers that format fragments call; a kernel includes them once, ahead of the fragments.
 pub const WGSL_NUMBERS: &str = include_str!("../../shaders/lib/numbers.wgsl");
+
+/// CUDA helpers (also C) that format fragments call; a kernel includes them once.
+pub const CUDA_NUMBERS: &str = include_str!("../../shaders/lib/numbers.cuh");
+
+/// WGSL `hadamard_sign(c: u32) -> f32`.
+pub const WGSL_HADAMARD: &str = include_str!("../../shaders/lib/hadamard.wgsl");

@@ -52,10 +52,8 @@ impl Model {
         let (tokens, wanted, best_only) = self.check_rows(rows)?;
         let count = tokens.len() as u32;
         let Model { config, engine, weights, kernels, rope, buffers, .. } = self;
-        let step_rows: Vec<SeqRows> = rows
-            .iter()
-            .map(|r| SeqRows { seq: r.seq, rows: r.tokens.len() as u32, committed: r.committed })
-            .collect();
+        let step_rows: Vec<SeqRows> =
+            rows.iter().map(|r| SeqRows { seq: r.seq, rows: r.tokens.len() as u32, committed: r.committed }).collect();
         let mut step = engine.begin_step(&step_rows)?;
         if count == 0 {
             step.finish()?;
@@ -136,7 +134,11 @@ impl Model {
             match r.answer {
                 Answer::Nothing => {}
                 Answer::Best if !best_only => {
-                    return Err(Error::new(ErrorKind::Shape, "a step answers with tokens or with logits, not both", ""));
+                    return Err(Error::new(
+                        ErrorKind::Shape,
+                        "a step answers with tokens or with logits, not both",
+                        "",
+                    ));
                 }
                 Answer::Best | Answer::LastLogits => {
                     if r.tokens.is_empty() {

@@ -43,11 +43,7 @@ impl Kernels {
         Ok(Kernels {
             embed: made(embed::specialise(embedding.weight, embedding.columns)?)?,
             norm: made(rms_norm::specialise(config.hidden as u32)?)?,
-            rope: made(rope::specialise(
-                config.head_dim as u32,
-                config.rope.dim_count as u32,
-                config.rope.pairing,
-            )?)?,
+            rope: made(rope::specialise(config.head_dim as u32, config.rope.dim_count as u32, config.rope.pairing)?)?,
             silu_mul: made(silu_mul::specialise()?)?.0,
             gather: made(gather::specialise()?)?.0,
             argmax: made(argmax::specialise()?)?.0,

@@ -103,7 +103,10 @@ impl Uploader<'_> {
             return Ok(vec![self.upload(names[0], weight, columns, rows, &bytes)?]);
         }
         let parts: Vec<_> = names.iter().zip(parts).collect();
-        parts.into_iter().map(|(name, (weight, columns, rows, bytes))| self.upload(name, weight, columns, rows, bytes)).collect()
+        parts
+            .into_iter()
+            .map(|(name, (weight, columns, rows, bytes))| self.upload(name, weight, columns, rows, bytes))
+            .collect()
     }
 
     fn upload(&mut self, name: &str, weight: WeightType, columns: usize, rows: usize, bytes: &[u8]) -> Result<Matrix> {
