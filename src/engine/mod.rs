@@ -160,6 +160,16 @@ impl Engine {
         &self.registry
     }
 
+    /// Names of the (K, V) bases of each cache group.
+    pub fn bases(&self) -> Vec<(&'static str, &'static str)> {
+        let name = |b: crate::kernel::SideBasis| match (b.rotate, b.mean) {
+            (_, true) => "mean",
+            (true, false) => "hadamard",
+            (false, false) => "none",
+        };
+        self.groups.iter().map(|g| (name(g.bases.k), name(g.bases.v))).collect()
+    }
+
     /// Makes every pipeline that steps with these row counts, and prefills, can need.
     ///
     /// # Errors
