@@ -143,7 +143,9 @@ impl Codec for Fp8Codec {
                     // Eight channels at the end of a head size of 8 modulo 16.
                     if let (Some(to), Some(from)) = (
                         rest.first_chunk_mut::<8>(),
-                        codes[(head_dim / 16 * page_tokens + token) * 16..].first_chunk::<8>(),
+                        codes
+                            .get((head_dim / 16 * page_tokens + token) * 16..)
+                            .and_then(|codes| codes.first_chunk::<8>()),
                     ) {
                         *to = decode_n(from, scale);
                     }
