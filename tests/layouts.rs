@@ -251,8 +251,9 @@ fn fragments_pass_naga() {
         let text = harness(&*codec);
         let module = naga::front::wgsl::parse_str(&text)
             .unwrap_or_else(|error| panic!("{name}: {}\n{text}", error.emit_to_string(&text)));
-        let mut validator =
-            naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::empty());
+        // naga's name for unpack2x16float, which is core WGSL.
+        let capabilities = naga::valid::Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+        let mut validator = naga::valid::Validator::new(naga::valid::ValidationFlags::all(), capabilities);
         let info = validator.validate(&module).unwrap_or_else(|error| panic!("{name}: {error:?}\n{text}"));
         let workgroup: u32 = module
             .global_variables
