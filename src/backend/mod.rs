@@ -1,1 +1,144 @@
-//! Being built.
+//! Where kernels run: one trait over the CPU, wgpu and (its place kept) CUDA.
+//!
+//! A backend owns buffers and pipelines and executes [`Recording`]s in the order they are submitted.
+//! Nothing in it blocks: submission returns an id, reading returns a future.
+
+pub mod assemble;
+mod caps;
+pub mod cpu;
+mod declaration;
+mod recording;
+#[cfg(feature = "wgpu")]
+pub mod wgpu;
+
+pub use caps::{BackendKind, Caps};
+pub use cpu::{CpuBackend, CpuCall};
+pub use declaration::{
+    Access, BindingDecl, CodecUse, Constant, Element, KernelDecl, ParamDecl, ParamKind, Specialisation,
+};
+pub use recording::{BufferSlice, Command, Dispatch, Recording};
+
+use crate::error::Result;
+use std::future::Future;
+use std::pin::Pin;
+
+/// A buffer of a backend. Ids are never used twice by one backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(pub u64);
+
+/// A prepared kernel of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PipelineId(pub u32);
+
+/// Orders submissions of one backend; larger is later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SubmissionId(pub u64);
+
+/// The bytes of a read, once the device has them.
+pub type ReadFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>>> + Send>>;
+
+/// How finely submissions are timed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Timing {
+    /// Not at all.
+    #[default]
+    None,
+    /// Whole submissions, on the host's clock.
+    Steps,
+    /// Each kernel: device timestamps where there are any, else one pass a kernel, said in the record.
+    Kernels,
+}
+
+/// Time spent in one kernel since the last call of [`Backend::take_times`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelTime {
+    /// Kernel name, as in its declaration.
+    pub kernel: &'static str,
+    /// Dispatches counted.
+    pub dispatches: u64,
+    /// Nanoseconds, summed.
+    pub nanoseconds: u64,
+}
+
+/// Runs kernels over buffers. Calls take effect in the order they are made.
+pub trait Backend: Send {
+    /// What the adapter can do; the dispatcher decides by this record and nothing else.
+    fn caps(&self) -> &Caps;
+
+    /// A zero-filled buffer of at least `bytes` bytes (at least 16).
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device refuses it, `Unsupported` above the adapter's buffer limit.
+    fn alloc(&mut self, label: &str, bytes: u64) -> Result<BufferId>;
+
+    /// Gives a buffer back once the submissions that use it are done.
+    fn free(&mut self, buffer: BufferId);
+
+    /// Queues host bytes (a multiple of 4, at a multiple of 4) to be there before the next submission.
+    fn write(&mut self, buffer: BufferId, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Compiles a kernel, or finds it compiled. Slow; belongs in warm-up.
+    fn prepare(&mut self, specialisation: &Specialisation) -> Result<PipelineId>;
+
+    /// Queues a recording: one pass unless copies or the watchdog limit split it.
+    fn submit(&mut self, recording: Recording) -> Result<SubmissionId>;
+
+    /// The newest submission known to be complete, or the error that the device reported since.
+    fn poll(&mut self) -> Result<SubmissionId>;
+
+    /// Reads `bytes` bytes (multiples of 4) as they are after everything submitted so far.
+    fn read(&mut self, buffer: BufferId, offset: u64, bytes: u64) -> Result<ReadFuture>;
+
+    /// How to time from now on.
+    fn set_timing(&mut self, timing: Timing) -> Result<()>;
+
+    /// Kernel times since the last call.
+    fn take_times(&mut self) -> Result<Vec<KernelTime>>;
+
+    /// Bytes of all live buffers.
+    fn allocated_bytes(&self) -> u64;
+
+    /// The most bytes that were live at once.
+    fn peak_bytes(&self) -> u64;
+
+    /// Pipelines made so far.
+    fn pipelines_made(&self) -> u64;
+
+    /// After `true`, making a new pipeline is an error: a step must not compile anything.
+    fn forbid_new_pipelines(&mut self, forbid: bool);
+
+    /// The wgpu backend, for recording into a caller's encoder.
+    #[cfg(feature = "wgpu")]
+    fn as_wgpu(&mut self) -> Option<&mut wgpu::WgpuBackend> {
+        None
+    }
+}
+
+/// Reads and waits. For programs and tests; a frame loop awaits [`Backend::read`] instead.
+pub fn read_blocking(backend: &mut dyn Backend, buffer: BufferId, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+    let future = backend.read(buffer, offset, bytes)?;
+    block_on(future)
+}
+
+/// Parks this thread until the future is done.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
