@@ -313,7 +313,7 @@ impl Backend for WgpuBackend {
         });
         refused(error, "read")?;
         self.pending_write_bytes = 0;
-        let read = self.staging.finish_when_mapped(staging, bytes, &self.sink);
+        let read = self.staging.finish_when_mapped(&self.device, staging, bytes, &self.sink);
         self.poller.wait_for(index);
         Ok(Box::pin(read))
     }
