@@ -1,0 +1,1 @@
+// append: in the WGSL branch.

@@ -1,0 +1,1 @@
+// copy_slots: in the WGSL branch.

@@ -1,0 +1,1 @@
+// mean: in the WGSL branch.

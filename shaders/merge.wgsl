@@ -1,0 +1,1 @@
+// merge: in the WGSL branch.

@@ -1,0 +1,1 @@
+// prefill: in the WGSL branch.
