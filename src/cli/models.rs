@@ -64,7 +64,8 @@ pub fn run(command: ModelsCommand) -> anyhow::Result<()> {
         Action::Path { name } => emit(&format!("{}\n", store::resolve(&name)?.display())),
         Action::Info { name, json } => {
             let path = store::resolve(&name)?;
-            let report = info::Report::of(&path, &Gguf::open(&path)?);
+            let gguf = Gguf::open(&path)?;
+            let report = info::Report::of(&path, &gguf);
             emit(&if json { format!("{:#}\n", report.json()) } else { report.text() })
         }
     }
