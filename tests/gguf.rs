@@ -1,4 +1,5 @@
 //! GGUF files as strangers write them: odd ones load, wrong ones are errors that name the key or the tensor.
+#![cfg(feature = "cli")]
 
 #[path = "support/gguf_writer.rs"]
 mod gguf_writer;
