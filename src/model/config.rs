@@ -63,7 +63,7 @@ impl ModelConfig {
         let architecture = gguf.str("general.architecture")?;
         if !ARCHITECTURES.contains(&architecture) {
             return Err(unsupported(
-                format!("architecture `{architecture}`; this build runs {}", ARCHITECTURES.join(", ")),
+                format!("architecture `{}`; this build runs {}", architecture.escape_debug(), ARCHITECTURES.join(", ")),
                 "use a Llama-family GGUF",
             ));
         }
@@ -250,7 +250,7 @@ impl Keys<'_> {
             None | Some("linear" | "none" | "") => RopeScaling::None,
             Some(other) => {
                 return Err(unsupported(
-                    format!("key `{key}` is `{other}`; none, linear and yarn are run"),
+                    format!("key `{key}` is `{}`; none, linear and yarn are run", other.escape_debug()),
                     "use another model",
                 ));
             }
