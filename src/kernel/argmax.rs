@@ -80,20 +80,25 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Largest first over pieces that vector code can take, then the place within the first piece that has it.
+/// Largest first over pieces, sixteen side by side as vector code takes them, then its place in the first piece
+/// that has it.
 fn argmax(values: &[f32]) -> u32 {
     const PIECE: usize = 1024;
     let mut best = (f32::NEG_INFINITY, 0);
     for (at, piece) in values.chunks(PIECE).enumerate() {
-        let mut largest = f32::NEG_INFINITY;
-        let mut nan = false;
-        for &value in piece {
-            largest = if value > largest { value } else { largest };
-            nan |= value.is_nan();
+        let (blocks, rest) = piece.as_chunks::<16>();
+        let mut largest = [f32::NEG_INFINITY; 16];
+        let mut nan = [false; 16];
+        for block in blocks {
+            for lane in 0..16 {
+                largest[lane] = if block[lane] > largest[lane] { block[lane] } else { largest[lane] };
+                nan[lane] |= block[lane].is_nan();
+            }
         }
-        if nan {
+        if nan.contains(&true) || rest.iter().any(|v| v.is_nan()) {
             return NAN;
         }
+        let largest = largest.iter().chain(rest).fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
         if largest > best.0 {
             best = (largest, at * PIECE);
         }

@@ -12,22 +12,45 @@ use kvarto::num::weights::WeightType;
 const POISON: u32 = 0x7fc0_dead;
 
 /// A backend under test.
-pub struct Rig {
-    backend: Box<dyn Backend>,
+pub struct Rig<'a> {
+    backend: &'a mut dyn Backend,
     gpu: bool,
     buffers: Vec<BufferId>,
 }
 
-/// Runs `check` on the CPU, then on a GPU.
-pub fn on_every_backend(check: impl Fn(&mut Rig)) {
-    check(&mut Rig::cpu());
+/// Runs `check` on the CPU.
+pub fn on_cpu(check: impl Fn(&mut Rig)) {
+    let mut backend = CpuBackend::new(0).unwrap();
+    check(&mut Rig { backend: &mut backend, gpu: false, buffers: Vec::new() });
 }
 
-impl Rig {
-    pub fn cpu() -> Self {
-        Rig { backend: Box::new(CpuBackend::new(0).unwrap()), gpu: false, buffers: Vec::new() }
-    }
+/// Runs `check` on every GPU API there is, or says why not.
+#[cfg(feature = "wgpu")]
+pub fn on_gpu(check: impl Fn(&mut Rig)) {
+    crate::support::gpu::on_each(|backend| check(&mut Rig { backend, gpu: true, buffers: Vec::new() }));
+}
 
+/// Two tests of one check, so that a failure names its backend.
+#[macro_export]
+macro_rules! on_every_backend {
+    ($($name:ident),+ $(,)?) => {
+        mod on_the_cpu {
+            $(#[test] fn $name() { crate::dense::rig::on_cpu(super::$name); })+
+        }
+        #[cfg(feature = "wgpu")]
+        mod on_a_gpu {
+            $(#[test] fn $name() { crate::dense::rig::on_gpu(super::$name); })+
+        }
+    };
+}
+
+impl Drop for Rig<'_> {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Rig<'_> {
     /// Paths worth testing with `rows` rows: every one on a GPU, and the CPU has but one name for all.
     pub fn paths(&self, rows: u32) -> Vec<LinearPath> {
         if self.gpu { LinearPath::ALL.to_vec() } else { vec![LinearPath::for_rows(rows)] }
@@ -71,7 +94,7 @@ impl Rig {
     }
 
     pub fn read_words(&mut self, slice: BufferSlice) -> Vec<u32> {
-        let bytes = read_blocking(self.backend.as_mut(), slice.buffer, slice.offset, slice.bytes).unwrap();
+        let bytes = read_blocking(self.backend, slice.buffer, slice.offset, slice.bytes).unwrap();
         bytes.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect()
     }
 
@@ -95,10 +118,14 @@ impl Rig {
         self.backend.prepare(spec).unwrap()
     }
 
+    pub fn submit(&mut self, recording: Recording) -> kvarto::Result<()> {
+        self.backend.submit(recording).map(|_| ())
+    }
+
     pub fn try_submit(&mut self, dispatch: Dispatch) -> kvarto::Result<()> {
         let mut recording = Recording::new();
         recording.dispatch(dispatch);
-        self.backend.submit(recording).map(|_| ())
+        self.submit(recording)
     }
 
     pub fn run(&mut self, spec: &Specialisation, dispatch: impl FnOnce(PipelineId) -> kvarto::Result<Dispatch>) {
@@ -107,7 +134,6 @@ impl Rig {
     }
 
     /// Gives all buffers back.
-    #[allow(dead_code)]
     pub fn clear(&mut self) {
         self.buffers.drain(..).for_each(|b| self.backend.free(b));
     }

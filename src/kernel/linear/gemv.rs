@@ -1,7 +1,11 @@
 //! Few rows: weights stream past, decoded in registers, and meet every row.
 
+#[cfg(target_arch = "x86_64")]
+use super::gemv_x86::{NibbleDots, Nibbles};
 use super::{FEW, Product};
 use crate::num::weights::{Block, decode_end, with_block};
+#[cfg(target_arch = "x86_64")]
+use crate::num::weights::{Q4_0, Q4_1, WeightType};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -15,6 +19,14 @@ pub(super) fn multiply(product: Product<'_>) -> Vec<f32> {
     let outs = (product.outs / tasks).max(TASK_BYTES / product.row_bytes).max(1);
     let arch = Arch::new();
     let task = |(sums, weights): (&mut [f32], &[u8])| {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(simd) = pulp::x86::V4::try_new() {
+            match product.weight {
+                WeightType::Q4_0 => return nibbles::<Q4_0>(simd, product, weights, sums),
+                WeightType::Q4_1 => return nibbles::<Q4_1>(simd, product, weights, sums),
+                _ => {}
+            }
+        }
         with_block!(product.weight, B => match product.rows {
             1 => arch.dispatch(Dots::<B, 1>::new(product, weights, sums)),
             2 => arch.dispatch(Dots::<B, 2>::new(product, weights, sums)),
@@ -29,6 +41,16 @@ pub(super) fn multiply(product: Product<'_>) -> Vec<f32> {
         sums.par_chunks_mut(sum_chunk).zip(product.weights.par_chunks(weight_chunk)).for_each(task);
     }
     sums
+}
+
+#[cfg(target_arch = "x86_64")]
+fn nibbles<T: Nibbles>(simd: pulp::x86::V4, product: Product<'_>, weights: &[u8], sums: &mut [f32]) {
+    match product.rows {
+        1 => NibbleDots::<T, 1>::new(simd, product, weights, sums).run(),
+        2 => NibbleDots::<T, 2>::new(simd, product, weights, sums).run(),
+        3 => NibbleDots::<T, 3>::new(simd, product, weights, sums).run(),
+        _ => NibbleDots::<T, FEW>::new(simd, product, weights, sums).run(),
+    }
 }
 
 struct Dots<'a, B, const R: usize> {

@@ -5,6 +5,8 @@
 
 mod gemm;
 mod gemv;
+#[cfg(target_arch = "x86_64")]
+mod gemv_x86;
 
 use super::embed::weight;
 use super::view::{Rows, RowsMut, groups};
