@@ -11,7 +11,18 @@ pub mod num;
 pub mod backend;
 pub mod kernel;
 
+pub mod engine;
+pub mod page;
+pub mod plan;
+pub mod policy;
+pub mod profile;
+pub mod select;
+
 #[cfg(feature = "model")]
 pub mod model;
 
 pub use error::{Error, ErrorKind, Result};
+
+/// The wgpu that [`backend::wgpu`] is built with, for callers with a device of their own.
+#[cfg(feature = "wgpu")]
+pub use wgpu;

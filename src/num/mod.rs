@@ -17,3 +17,9 @@ pub use half_bits::{bf16_bits, bf16_value, f16_bits, f16_value};
 
 /// WGSL helpers that format fragments call; a kernel includes them once, ahead of the fragments.
 pub const WGSL_NUMBERS: &str = include_str!("../../shaders/lib/numbers.wgsl");
+
+/// CUDA helpers (also C) that format fragments call; a kernel includes them once.
+pub const CUDA_NUMBERS: &str = include_str!("../../shaders/lib/numbers.cuh");
+
+/// WGSL `hadamard_sign(c: u32) -> f32`.
+pub const WGSL_HADAMARD: &str = include_str!("../../shaders/lib/hadamard.wgsl");
