@@ -213,7 +213,11 @@ impl<'e> Step<'e> {
             return Ok(());
         }
         if !self.appended.contains(&layer) {
-            return Err(Error::new(ErrorKind::Shape, format!("layer {layer} attends before it appends"), "append first"));
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!("layer {layer} attends before it appends"),
+                "append first",
+            ));
         }
         let (q_heads, k_dim, v_dim) = {
             let shape = &self.engine.groups[index].shape;

@@ -33,7 +33,7 @@ pub fn buffer(backend: &mut dyn Backend, label: &str, words: &[u32]) -> Result<B
 /// The words of a buffer.
 pub fn words(backend: &mut dyn Backend, slice: &BufferSlice) -> Result<Vec<u32>> {
     let bytes = read_blocking(backend, slice.buffer, slice.offset, slice.bytes)?;
-    Ok(bytemuck::pod_collect_to_vec(&bytes))
+    Ok(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }
 
 impl Built {
