@@ -1,51 +1,100 @@
-//! Formats (interim signatures).
+//! Page formats: how the values of one page side become words, on the CPU and as shader text.
+//!
+//! A [`Format`] is a name in a [`FormatRegistry`]; [`Format::codec`] specialises it to a side and a
+//! page geometry. A codec's [`Layout`] states where every bit stands, once: decoders and encoders
+//! in Rust, WGSL and CUDA are tested against it or printed from it.
+//!
+//! Pages are little-endian `u32` words; a page is a multiple of 16 bytes.
 
-use crate::error::Result;
-use crate::shape::{PageGeometry, Side};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Where the bits of a page side are.
-#[derive(Clone, Debug)]
-pub struct Layout {
-    /// Words of a page side, a multiple of 4.
-    pub page_words: usize,
-    /// Side.
-    pub side: Side,
-    /// Tokens and channels.
-    pub geometry: PageGeometry,
-}
+use crate::error::Result;
+use crate::shape::{PageGeometry, Side};
 
-/// A format.
+mod expr;
+mod layout;
+mod registry;
+
+pub use expr::Expr;
+pub use layout::{Layout, Per, PlaneSpec, ScalarPlane, UNIT_WORDS, mask};
+pub use registry::{FormatId, FormatRegistry};
+
+#[cfg(target_endian = "big")]
+compile_error!("pages are viewed as bytes and half words in place, which is right on little-endian hosts only");
+
+/// A page format, independent of shape: one file and one line in the registry.
 pub trait Format: Send + Sync {
-    /// Name.
+    /// The word for it in profiles and on the command line, such as `fp8`.
     fn name(&self) -> &str;
-    /// One line.
+
+    /// One line for a list of formats.
     fn summary(&self) -> &str;
-    /// Whether the Hadamard basis suits it.
+
+    /// Whether its codebook presumes rotated rows: the default basis is then `hadamard`.
     fn wants_rotation(&self) -> bool;
-    /// Specialise.
+
+    /// The format for pages of `geometry` on `side`; `Unsupported`, with a reason, where it cannot be.
     fn codec(&self, side: Side, geometry: PageGeometry) -> Result<Arc<dyn Codec>>;
 }
 
-/// A format at a side and geometry.
+/// A format specialised to a side and a page geometry (P tokens of D channels).
+///
+/// # Shader text
+/// `prefix` (p below) leads every name, so that several formats live in one module. WGSL expects
+/// [`WGSL_NUMBERS`](crate::num::WGSL_NUMBERS) once, ahead, and a storage binding
+/// `{p}_slab: array<u32>`; `base` is a page's first word in it. CUDA text expects
+/// [`CUDA_NUMBERS`](crate::num::CUDA_NUMBERS) once, ahead; its functions take the page's address.
 pub trait Codec: Send + Sync {
-    /// Layout.
+    /// Where every bit of a page stands.
     fn layout(&self) -> &Layout;
-    /// Whole page.
+
+    /// Writes a whole page, every word of it.
+    ///
+    /// `values` is `[P][D]` row-major, `page` has `layout().page_words` words.
+    ///
+    /// # Panics
+    /// If a slice's length is another.
     fn encode(&self, values: &[f32], page: &mut [u32]);
-    /// Rows.
+
+    /// Reads the rows of `tokens` (within 0..P) into `out`, `[tokens.len()][D]` row-major.
+    ///
+    /// # Panics
+    /// If a slice's length or the range does not fit.
     fn decode(&self, page: &[u32], tokens: Range<usize>, out: &mut [f32]);
-    /// Whether one token can be written alone.
+
+    /// Whether a token can be written alone, without reading the rest of its page.
     fn token_writable(&self) -> bool;
-    /// Write one token.
+
+    /// Writes token `token` (below P) from `row`, D values, where [`Codec::token_writable`].
+    ///
+    /// # Panics
+    /// If the format is not token-writable, or an index or a length does not fit.
     fn write_token(&self, page: &mut [u32], token: usize, row: &[f32]);
-    /// WGSL decode functions.
+
+    /// WGSL for reading, value = load4 · scale:
+    /// - `fn {p}_load4(base: u32, token: u32, c4: u32) -> vec4<f32>`, channels 4·c4 to 4·c4 + 3;
+    /// - `fn {p}_scale(base: u32, token: u32) -> f32`;
+    /// - the layout's functions `{p}_{plane}_word(t, c)` and `{p}_{plane}_shift(t, c)`.
     fn wgsl(&self, prefix: &str) -> String;
-    /// WGSL store.
+
+    /// WGSL for writing a token: `fn {p}_store4(base: u32, token: u32, c4: u32, value: vec4<f32>)`.
+    ///
+    /// Empty where not token-writable. Goes with [`Codec::wgsl`] of the same prefix; the slab must
+    /// be `read_write`.
     fn wgsl_store(&self, prefix: &str) -> String;
-    /// WGSL encode.
+
+    /// WGSL for writing a page: `fn {p}_encode_page(base: u32, lid: u32)`.
+    ///
+    /// Goes with [`Codec::wgsl`] and [`Codec::wgsl_store`] of the same prefix. To be called in
+    /// uniform control flow by all `WORKGROUP` threads (a constant of the kernel's, a power of two
+    /// from 64 to 256), `lid` the thread's index; reads values through the kernel's
+    /// `fn source4(token: u32, c4: u32) -> vec4<f32>` and writes every word of the page. Declares at
+    /// most 12 KiB of workgroup memory, its names led by `{p}_`; on return all of it may be reused.
     fn wgsl_encode(&self, prefix: &str) -> String;
-    /// CUDA text.
+
+    /// CUDA text for reading, which is also C: the layout's functions, and
+    /// `{p}_load4(const unsigned *page, unsigned token, unsigned c4, float *out)` and
+    /// `float {p}_scale(const unsigned *page, unsigned token)`.
     fn cuda(&self, prefix: &str) -> String;
 }
