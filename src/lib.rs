@@ -15,3 +15,7 @@ pub mod kernel;
 pub mod model;
 
 pub use error::{Error, ErrorKind, Result};
+
+/// The wgpu that [`backend::wgpu`] is built with, for callers with a device of their own.
+#[cfg(feature = "wgpu")]
+pub use wgpu;

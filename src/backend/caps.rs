@@ -34,7 +34,7 @@ pub struct Caps {
     pub adapter: String,
     /// Driver and version, as the API gives them.
     pub driver: String,
-    /// `discrete`, `integrated`, `virtual`, `software` or `cpu`.
+    /// `discrete`, `integrated`, `virtual`, `other`, `software` or `cpu`.
     pub device_type: String,
     /// True for a rasteriser that runs on the CPU, and for the CPU itself.
     pub software: bool,

@@ -3,6 +3,7 @@
 //! A backend owns buffers and pipelines and executes [`Recording`]s in the order they are submitted.
 //! Nothing in it blocks: submission returns an id, reading returns a future.
 
+pub mod assemble;
 mod caps;
 pub mod cpu;
 mod declaration;

@@ -4,7 +4,7 @@ use super::{BufferId, PipelineId};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A range of a buffer, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BufferSlice {
     /// The buffer.
     pub buffer: BufferId,

@@ -12,13 +12,27 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::shape::{PageGeometry, Side};
 
+mod bf16;
+pub mod emit;
 mod expr;
+mod f16;
+mod f32;
+mod fp8;
+mod halves;
 mod layout;
+mod plain;
 mod registry;
+mod tq3;
+pub(crate) mod words;
 
+pub use bf16::Bf16;
 pub use expr::Expr;
+pub use f16::F16;
+pub use f32::F32;
+pub use fp8::Fp8;
 pub use layout::{Layout, Per, PlaneSpec, ScalarPlane, UNIT_WORDS, mask};
 pub use registry::{FormatId, FormatRegistry};
+pub use tq3::Tq3;
 
 #[cfg(target_endian = "big")]
 compile_error!("pages are viewed as bytes and half words in place, which is right on little-endian hosts only");
@@ -98,3 +112,6 @@ pub trait Codec: Send + Sync {
     /// `float {p}_scale(const unsigned *page, unsigned token)`.
     fn cuda(&self, prefix: &str) -> String;
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Format;
+use super::{Bf16, F16, F32, Format, Fp8, Tq3, words};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A format's number: built-in formats below 128, others from 128.
@@ -23,7 +23,9 @@ pub struct FormatRegistry {
 impl FormatRegistry {
     /// The formats that come with the library. Numbers are stored in files: never reuse one.
     pub fn builtin() -> Self {
-        FormatRegistry { entries: vec![] }
+        let formats: [(u8, Arc<dyn Format>); 5] =
+            [(0, Arc::new(F32)), (1, Arc::new(F16)), (2, Arc::new(Bf16)), (3, Arc::new(Fp8)), (4, Arc::new(Tq3))];
+        FormatRegistry { entries: formats.into_iter().map(|(id, format)| (FormatId(id), format)).collect() }
     }
 
     /// The registry with `format` under the next free external number.
@@ -51,7 +53,10 @@ impl FormatRegistry {
     pub fn by_name(&self, name: &str) -> Result<(FormatId, &Arc<dyn Format>)> {
         match self.entries.iter().find(|(_, f)| f.name() == name) {
             Some((id, format)) => Ok((*id, format)),
-            None => Err(Error::new(ErrorKind::Usage, format!("no page format is named `{name}`"), "")),
+            None => {
+                let remedy = words::suggest(name, self.entries.iter().map(|(_, f)| f.name()));
+                Err(Error::new(ErrorKind::Usage, format!("no page format is named `{name}`"), remedy))
+            }
         }
     }
 
@@ -63,5 +68,77 @@ impl FormatRegistry {
     /// All formats in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (FormatId, &Arc<dyn Format>)> {
         self.entries.iter().map(|(id, f)| (*id, f))
+    }
+}
+
+impl std::fmt::Debug for FormatRegistry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.entries.iter().map(|(id, format)| (id.0, format.name()))).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A format of another name that borrows a built-in codec.
+    struct Other(&'static str);
+
+    impl Format for Other {
+        fn name(&self) -> &str {
+            self.0
+        }
+
+        fn summary(&self) -> &str {
+            "for a test"
+        }
+
+        fn wants_rotation(&self) -> bool {
+            false
+        }
+
+        fn codec(
+            &self,
+            side: crate::shape::Side,
+            geometry: crate::shape::PageGeometry,
+        ) -> Result<Arc<dyn super::super::Codec>> {
+            F32.codec(side, geometry)
+        }
+    }
+
+    #[test]
+    fn names_and_numbers_are_unique() -> Result<()> {
+        let registry = FormatRegistry::builtin();
+        let names: Vec<_> = registry.iter().map(|(id, f)| (id.0, f.name())).collect();
+        assert_eq!(names, [(0, "f32"), (1, "f16"), (2, "bf16"), (3, "fp8"), (4, "tq3")]);
+        let registry = registry.with(Arc::new(Other("mine")))?;
+        let (id, format) = registry.by_name("mine")?;
+        assert_eq!((id, format.name()), (FormatId(128), "mine"));
+        assert_eq!(registry.get(id).map(|f| f.name()), Some("mine"));
+        assert!(registry.get(FormatId(77)).is_none());
+        let error = registry.with(Arc::new(Other("fp8"))).expect_err("the name is taken");
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        Ok(())
+    }
+
+    #[test]
+    fn unknown_names_get_the_nearest() {
+        let registry = FormatRegistry::builtin();
+        let Err(error) = registry.by_name("tq4") else { panic!("there is no tq4") };
+        assert_eq!(
+            error.to_string(),
+            "no page format is named `tq4` (did you mean `tq3`? There are f32, f16, bf16, fp8, tq3)"
+        );
+    }
+
+    #[test]
+    fn external_numbers_run_out() {
+        let names: Vec<&'static str> = (0..129).map(|i| &*Box::leak(format!("x{i}").into_boxed_str())).collect();
+        let mut registry = FormatRegistry::builtin();
+        for name in &names[..128] {
+            registry = registry.with(Arc::new(Other(name))).expect("128 fit");
+        }
+        assert!(registry.get(FormatId(255)).is_some());
+        assert!(registry.with(Arc::new(Other(names[128]))).is_err());
     }
 }

@@ -2,11 +2,13 @@
 
 pub mod append;
 pub mod attention;
+mod attention_cpu;
 pub mod convert;
 pub mod copy_slots;
 pub mod decode;
 pub mod mean;
 pub mod merge;
+mod panel;
 pub mod partial;
 pub mod prefill;
 pub mod query;

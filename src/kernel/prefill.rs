@@ -1,6 +1,7 @@
 //! Attention over pages for tiles of many query rows: a page is decoded once for all rows and heads.
 
 use super::attention::{self, AttentionArgs, AttentionBuffers, AttentionShape};
+use super::attention_cpu;
 use crate::backend::{CodecUse, Dispatch, KernelDecl, PipelineId, Specialisation};
 use crate::error::Result;
 
@@ -11,7 +12,7 @@ pub static DECL: KernelDecl = KernelDecl {
     params: attention::PARAMS,
     constants: attention::CONSTANTS,
     codecs: &["k", "v"],
-    cpu,
+    cpu: attention_cpu::run,
     wgsl: include_str!("../../shaders/prefill.wgsl"),
     cuda: None,
 };
@@ -33,12 +34,4 @@ pub fn specialise(
 /// One dispatch over `args.items` items.
 pub fn dispatch(pipeline: PipelineId, buffers: &AttentionBuffers, args: &AttentionArgs) -> Dispatch {
     attention::dispatch(pipeline, buffers, args)
-}
-
-fn cpu(call: &mut crate::backend::CpuCall<'_>) -> Result<()> {
-    Err(crate::error::Error::new(
-        crate::error::ErrorKind::Unsupported,
-        format!("{} is being written", call.spec.decl.name),
-        "",
-    ))
 }

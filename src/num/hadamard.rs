@@ -63,3 +63,52 @@ fn sign(row: &mut [f32]) {
         *x *= hadamard_sign(c as u32);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::num::testing::Normal;
+
+    #[test]
+    fn equals_the_matrix() {
+        // Entry (i, j) of a block is (−1)^popcount(i & j) / √block.
+        for len in [8, 24, 64, 80, 96] {
+            let x = Normal::new(len as u64).row(len);
+            let block = hadamard_block(len);
+            let mut got = x.clone();
+            fwht(&mut got);
+            for (i, g) in got.iter().enumerate() {
+                let start = i / block * block;
+                let sum: f64 = (0..block)
+                    .map(|j| {
+                        let s = if ((i - start) & j).count_ones() % 2 == 1 { -1.0 } else { 1.0 };
+                        s * f64::from(x[start + j])
+                    })
+                    .sum();
+                let want = sum / (block as f64).sqrt();
+                assert!((f64::from(*g) - want).abs() < 1e-5, "{len} {i}: {g} {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn inverts_and_keeps_norms() {
+        for len in [8, 40, 64, 80, 96, 128, 192, 256, 512] {
+            let x = Normal::new(7).row(len);
+            let mut y = x.clone();
+            rotate(&mut y);
+            let norm = |v: &[f32]| v.iter().map(|a| f64::from(*a).powi(2)).sum::<f64>();
+            assert!((norm(&x) / norm(&y) - 1.0).abs() < 1e-5);
+            unrotate(&mut y);
+            assert!(x.iter().zip(&y).all(|(a, b)| (a - b).abs() < 1e-5));
+        }
+    }
+
+    #[test]
+    fn signs_are_balanced_and_fixed() {
+        let sum: f32 = (0..512).map(hadamard_sign).sum();
+        assert!(sum.abs() < 64.0, "{sum}");
+        let word = (0..32).fold(0u32, |w, c| w | u32::from(hadamard_sign(c) < 0.0) << c);
+        println!("signs of channels 0 to 31: {word:#010x}");
+    }
+}

@@ -1,4 +1,19 @@
 //! Number formats and transforms that pages are made of.
+//!
+//! Whatever a shader computes too stands here in the same integer operations, so that both agree
+//! bit for bit; the shaders' twins are [`WGSL_NUMBERS`], [`WGSL_HADAMARD`] and [`CUDA_NUMBERS`].
+
+mod codebook;
+mod e4m3;
+mod hadamard;
+mod half_bits;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use codebook::{Codebook, TQ_UNIT, TQ3};
+pub use e4m3::{E4M3_MAX, e4m3_decode, e4m3_decode_finite, e4m3_encode};
+pub use hadamard::{fwht, hadamard_block, hadamard_sign, rotate, unrotate};
+pub use half_bits::{bf16_bits, bf16_value, f16_bits, f16_value};
 
 /// WGSL helpers that format fragments call; a kernel includes them once, ahead of the fragments.
 pub const WGSL_NUMBERS: &str = include_str!("../../shaders/lib/numbers.wgsl");

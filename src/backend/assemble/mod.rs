@@ -1,0 +1,129 @@
+//! From a specialised kernel to one complete WGSL module.
+//!
+//! WGSL has no includes, and `override` cannot size a function's arrays, so constants enter as text.
+//! The module is, in order: `enable` lines, the constants, `struct Params` and its uniform at binding 0,
+//! the storage bindings from 1, `group_index`, the number functions, the codecs' functions, the kernel.
+//!
+//! A kernel's text may hold these directives, each on a line of its own:
+//!
+//! | directive | effect |
+//! | --- | --- |
+//! | `#if NAME`, `#if !NAME`, `#if NAME == 3`, `#elif ..`, `#else`, `#endif` | text for some specialisations only; `!=`, `<`, `<=`, `>`, `>=` as well |
+//! | `#include "lib/x.wgsl"` | a shared file, once |
+//! | `#codec_store p` | the functions that write one token in role `p` |
+//! | `#codec_encode p` | those that write a page in role `p`, and the former where there are any |
+//!
+//! `#{NAME}` anywhere in a line is replaced by the constant's value (digits without a suffix).
+
+mod directives;
+#[cfg(test)]
+mod tests;
+
+use super::{Access, Constant, ParamKind, Specialisation};
+use crate::error::{Error, ErrorKind, Result};
+use std::fmt::Write as _;
+
+// The number functions that codec fragments call: `crate::num::WGSL_NUMBERS` once formats are in the tree.
+const WGSL_NUMBERS: &str = "";
+
+const PREAMBLE: &str = include_str!("../../../shaders/lib/preamble.wgsl");
+
+/// Files that `#include` finds.
+const LIBRARY: &[(&str, &str)] = &[("lib/preamble.wgsl", PREAMBLE)];
+
+/// Names in the module that are not the kernel's to choose.
+const ENTRY_POINT: &str = "main";
+
+/// How to assemble, beyond what the specialisation says.
+#[derive(Clone, Debug, Default)]
+pub struct AssembleOptions {
+    /// Extensions for `enable` lines at the top (`f16`); none within WebGPU's defaults.
+    pub enables: Vec<String>,
+}
+
+/// Name of the entry point that every kernel's text defines.
+pub fn entry_point() -> &'static str {
+    ENTRY_POINT
+}
+
+/// Bytes of a kernel's uniform block: `groups` and the parameters, rounded up to 16.
+pub fn params_bytes(params: usize) -> u64 {
+    ((params as u64 + 1) * 4).next_multiple_of(16)
+}
+
+/// The WGSL module of one specialised kernel.
+///
+/// # Errors
+/// `Shape` for a malformed directive (kernel, line and directive are named) or a constant that WGSL cannot
+/// write (an infinity or NaN); `Unsupported` for `#codec_store` of a format whose tokens cannot be written alone.
+pub fn assemble(spec: &Specialisation, options: &AssembleOptions) -> Result<String> {
+    let decl = spec.decl;
+    let mut out = String::with_capacity(4096 + decl.wgsl.len());
+    for name in &options.enables {
+        let _ = writeln!(out, "enable {name};");
+    }
+    for &(name, constant) in &spec.constants {
+        let line = match constant {
+            Constant::U32(v) => format!("const {name}: u32 = {v}u;"),
+            Constant::F32(v) => format!("const {name}: f32 = {};", f32_text(decl.name, name, v)?),
+            Constant::Bool(v) => format!("const {name}: bool = {v};"),
+        };
+        out.push_str(&line);
+        out.push('\n');
+    }
+    out.push_str("struct Params {\n    groups: u32,\n");
+    for param in decl.params {
+        let kind = match param.kind {
+            ParamKind::U32 => "u32",
+            ParamKind::F32 => "f32",
+        };
+        let _ = writeln!(out, "    {}: {kind},", param.name);
+    }
+    let words = params_bytes(decl.params.len()) / 4;
+    for pad in decl.params.len() as u64 + 1..words {
+        let _ = writeln!(out, "    pad_{pad}: u32,");
+    }
+    out.push_str("}\n@group(0) @binding(0) var<uniform> params: Params;\n");
+    for (at, binding) in decl.bindings.iter().enumerate() {
+        let access = match binding.access {
+            Access::Read => "read",
+            Access::ReadWrite => "read_write",
+        };
+        let _ = writeln!(
+            out,
+            "@group(0) @binding({}) var<storage, {access}> {}: array<{}>;",
+            at + 1,
+            binding.name,
+            binding.element.wgsl()
+        );
+    }
+    push_text(&mut out, PREAMBLE);
+    push_text(&mut out, WGSL_NUMBERS);
+    for (prefix, codec) in decl.codecs.iter().zip(&spec.codecs) {
+        push_text(&mut out, &codec.codec.wgsl(prefix));
+    }
+    directives::expand(spec, LIBRARY, &mut out)?;
+    Ok(out)
+}
+
+fn push_text(out: &mut String, text: &str) {
+    out.push_str(text);
+    if !text.is_empty() && !text.ends_with('\n') {
+        out.push('\n');
+    }
+}
+
+/// A decimal that every WGSL compiler reads back as `value`.
+///
+/// The shortest decimal of the value as an f64: compilers read literals without a suffix as f64 and round to
+/// f32 after, and the shortest decimal of an f32 could be rounded twice on that way.
+fn f32_text(kernel: &str, name: &str, value: f32) -> Result<String> {
+    if !value.is_finite() {
+        return Err(Error::new(
+            ErrorKind::Shape,
+            format!("kernel {kernel}: constant {name} is {value}, which WGSL has no literal for"),
+            "pass it as a parameter, or as a flag",
+        ));
+    }
+    Ok(format!("{:?}", f64::from(value)))
+}

@@ -1,0 +1,172 @@
+use super::*;
+use crate::backend::{BindingDecl, CodecUse, CpuCall, Element, KernelDecl, ParamDecl};
+
+fn no_code(_: &mut CpuCall<'_>) -> Result<()> {
+    Ok(())
+}
+
+fn spec_of(wgsl: &'static str) -> Specialisation {
+    let decl: &'static KernelDecl = Box::leak(Box::new(KernelDecl {
+        name: "sample",
+        bindings: const { &[BindingDecl::read("a", Element::F32x4), BindingDecl::write("b", Element::U32)] },
+        params: const { &[ParamDecl::u32("rows"), ParamDecl::f32("scale")] },
+        constants: &["N", "LOG", "FAST"],
+        codecs: &[],
+        cpu: no_code,
+        wgsl,
+        cuda: None,
+    }));
+    let constants = [("N", Constant::U32(5)), ("LOG", Constant::F32(0.1)), ("FAST", Constant::Bool(false))];
+    Specialisation::new(decl, &constants, Vec::<CodecUse>::new()).unwrap()
+}
+
+fn text_of(wgsl: &'static str) -> String {
+    assemble(&spec_of(wgsl), &AssembleOptions::default()).unwrap()
+}
+
+fn fault_of(wgsl: &'static str) -> String {
+    assemble(&spec_of(wgsl), &AssembleOptions::default()).unwrap_err().to_string()
+}
+
+const KERNEL: &str = "
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>) {
+    let group = group_index(id, count);
+    if group >= params.groups { return; }
+    var local = array<f32, #{N}>();
+#if FAST
+    this is not WGSL
+#elif N == 4
+    nor is this
+#elif N == 5
+    local[0] = LOG * params.scale * a[0].x;
+#else
+    nor this
+#endif
+    b[group] = u32(local[0]) + N + params.rows;
+}
+";
+
+#[test]
+fn a_module_is_whole_and_valid() {
+    let options = AssembleOptions { enables: vec!["f16".into()] };
+    let text = assemble(&spec_of(KERNEL), &options).unwrap();
+    assert!(text.starts_with("enable f16;\nconst N: u32 = 5u;\n"), "{text}");
+    assert!(text.contains("array<f32, 5>"), "{text}");
+    assert!(text.contains("@group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;"), "{text}");
+    assert!(text.contains("@group(0) @binding(2) var<storage, read_write> b: array<u32>;"), "{text}");
+    let module = naga::front::wgsl::parse_str(&text).unwrap();
+    let (_, params) = module.types.iter().find(|(_, t)| t.name.as_deref() == Some("Params")).unwrap();
+    match &params.inner {
+        naga::TypeInner::Struct { span, .. } => assert_eq!(u64::from(*span), params_bytes(2)),
+        other => panic!("{other:?}"),
+    }
+    naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all())
+        .validate(&module)
+        .unwrap();
+}
+
+#[test]
+fn blocks_are_multiples_of_sixteen() {
+    assert_eq!((params_bytes(0), params_bytes(3), params_bytes(4), params_bytes(31)), (16, 16, 32, 128));
+}
+
+#[test]
+fn floats_come_back_bit_for_bit() {
+    let mut bits = 1u32;
+    let mut values = vec![0.0, -0.0, 0.1, 1e30, f32::MAX, f32::MIN_POSITIVE, f32::from_bits(1), -1.5, 16777216.0];
+    for _ in 0..20_000 {
+        bits = bits.wrapping_mul(1664525).wrapping_add(1013904223);
+        values.push(f32::from_bits(bits));
+    }
+    for value in values.into_iter().filter(|v| v.is_finite()) {
+        let text = f32_text("k", "C", value).unwrap();
+        // As a compiler does: to f64 first, to f32 after.
+        let back = text.parse::<f64>().unwrap() as f32;
+        assert_eq!(back.to_bits(), value.to_bits(), "{value:?} as {text}");
+        assert!(text.contains(['.', 'e']), "{text} would be an integer literal");
+    }
+}
+
+#[test]
+fn naga_reads_floats_bit_for_bit() {
+    for value in [0.1f32, f32::MAX, f32::MIN_POSITIVE, -1.0 / 3.0, 1e-20, 7.0, f32::from_bits(0x007f_ffff)] {
+        let text = format!("const C: f32 = {};", f32_text("k", "C", value).unwrap());
+        let module = naga::front::wgsl::parse_str(&text).unwrap();
+        let (_, constant) = module.constants.iter().next().unwrap();
+        match module.global_expressions[constant.init] {
+            naga::Expression::Literal(naga::Literal::F32(v)) => assert_eq!(v.to_bits(), value.to_bits(), "{text}"),
+            ref other => panic!("{text}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn infinities_are_refused() {
+    for value in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+        assert!(f32_text("k", "C", value).unwrap_err().message().contains("no literal"));
+    }
+}
+
+#[test]
+fn conditions_nest_and_names_in_dead_branches_are_not_looked_up() {
+    let text =
+        text_of("#if FAST\n#if NOT_THERE\nx\n#else\ny\n#endif\n#include \"nowhere\"\n#else\nz #{N}#{FAST}\n#endif\n");
+    assert!(text.ends_with("z 5false\n"), "{text}");
+    assert!(!text.contains("\nx\n") && !text.contains("\ny\n"), "{text}");
+}
+
+#[test]
+fn comparisons() {
+    for (condition, holds) in [
+        ("N", true),
+        ("!N", false),
+        ("!FAST", true),
+        ("N == 5", true),
+        ("N != 5", false),
+        ("N < 6", true),
+        ("N <= 4", false),
+        ("N > 5", false),
+        ("N >= 5", true),
+    ] {
+        let wgsl: &'static str = Box::leak(format!("#if {condition}\nyes\n#else\nno\n#endif\n").into_boxed_str());
+        assert_eq!(text_of(wgsl).ends_with("yes\n"), holds, "{condition}");
+    }
+}
+
+#[test]
+fn includes_come_once() {
+    let text = text_of("#include \"lib/preamble.wgsl\"\n");
+    assert_eq!(text.matches("fn group_index").count(), 1);
+}
+
+#[test]
+fn malformed_directives_name_kernel_line_and_directive() {
+    for (wgsl, wants) in [
+        ("\n#if FAST\n", "line 2: `#if` is never closed"),
+        ("#endif\n", "line 1: `#endif` has no #if before it"),
+        ("#else\n", "line 1: `#else` has no #if before it"),
+        ("#if FAST\n#else\n#elif N\n#endif\n", "line 3: `#elif N` comes after #else"),
+        ("#if FAST\n#else\n#else\n#endif\n", "line 3: `#else` comes after #else"),
+        ("#if FAST\n#else N\n#endif\n", "line 2: `#else N` takes no condition"),
+        ("#if\n#endif\n", "line 1: `#if` has no condition"),
+        ("#if N ==\n#endif\n", "line 1: `#if N ==` has no condition"),
+        ("#if N = 3\n#endif\n", "unknown comparison"),
+        ("#if N == x\n#endif\n", "not a u32"),
+        ("#if FAST == 1\n#endif\n", "not u32"),
+        ("#if LOG\n#endif\n", "tests a float"),
+        ("#if WHAT\n#endif\n", "names \"WHAT\""),
+        ("a\nb #{WHAT}\n", "line 2: `b #{WHAT}` names \"WHAT\""),
+        ("b #{N\n", "has #{ without }"),
+        ("#define N 3\n", "`#define N 3` is not a directive"),
+        ("#include lib/preamble.wgsl\n", "does not name a file in quotes"),
+        ("#include \"lib/none.wgsl\"\n", "names no shared file"),
+        ("#codec_store k\n", "names no codec role"),
+        ("#codec_encode\n", "names no codec role"),
+        ("#endif x\n", "takes nothing after it"),
+    ] {
+        let message = fault_of(wgsl);
+        assert!(message.starts_with("kernel sample, sample.wgsl line "), "{message}");
+        assert!(message.contains(wants), "{wgsl:?}: {message}");
+    }
+}

@@ -1,0 +1,283 @@
+//! Adapters: what there is, which one to take, and what is asked of it.
+
+use super::OpenOptions;
+use crate::backend::{BackendKind, Caps};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Which adapter to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdapterChoice {
+    /// A discrete GPU, else an integrated one, else any other; a software rasteriser only where allowed.
+    Auto {
+        /// Whether a rasteriser that runs on the CPU will do.
+        allow_software: bool,
+    },
+    /// A named API, software included.
+    Api {
+        /// `vulkan`, `metal`, `dx12` or `gl`.
+        api: String,
+        /// Which of that API's adapters, counted as in [`adapters`].
+        index: usize,
+    },
+}
+
+/// An adapter as `doctor` reports it.
+#[derive(Clone, Debug)]
+pub struct AdapterReport {
+    /// `vulkan`, `metal`, `dx12` or `gl`.
+    pub api: String,
+    /// Its number among the adapters of its API.
+    pub index: usize,
+    /// Name, as the API gives it.
+    pub name: String,
+    /// Driver and version, as the API gives them.
+    pub driver: String,
+    /// `discrete`, `integrated`, `virtual`, `software` or `other`.
+    pub device_type: String,
+    /// Whether it is a rasteriser that runs on the CPU.
+    pub software: bool,
+    /// What it offers at most.
+    pub limits: wgpu::Limits,
+    /// Its optional features, by name.
+    pub features: Vec<String>,
+    /// Why the kernels cannot run on it; none where they can. [`open_adapter`] decides by the same words.
+    pub refusal: Option<String>,
+}
+
+impl AdapterReport {
+    fn of(adapter: &wgpu::Adapter, index: usize) -> Self {
+        let info = adapter.get_info();
+        let compute = adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS);
+        AdapterReport {
+            api: api_name(info.backend).into(),
+            index,
+            driver: driver_text(&info),
+            device_type: device_type(&info).into(),
+            software: is_software(&info),
+            limits: adapter.limits(),
+            features: adapter.features().iter_names().map(|(name, _)| name.to_lowercase()).collect(),
+            refusal: match compute {
+                true => floor_refusal(&adapter.limits()),
+                false => Some("it runs no compute shaders".into()),
+            },
+            name: info.name,
+        }
+    }
+
+    fn title(&self) -> String {
+        format!("{} {} {:?} ({})", self.api, self.index, self.name, self.device_type)
+    }
+}
+
+fn instance() -> wgpu::Instance {
+    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+    // Validation layers are for whoever sets WGPU_VALIDATION or WGPU_DEBUG; wgpu's own checks stay on.
+    descriptor.flags = wgpu::InstanceFlags::empty().with_env();
+    wgpu::Instance::new(descriptor)
+}
+
+fn found() -> Vec<(wgpu::Adapter, AdapterReport)> {
+    let mut counts = std::collections::HashMap::new();
+    let adapters = pollster::block_on(instance().enumerate_adapters(wgpu::Backends::all()));
+    let number = |adapter: wgpu::Adapter| {
+        let count: &mut usize = counts.entry(adapter.get_info().backend).or_default();
+        let report = AdapterReport::of(&adapter, *count);
+        *count += 1;
+        (adapter, report)
+    };
+    adapters.into_iter().map(number).collect()
+}
+
+/// Every adapter of every API of this machine.
+pub fn adapters() -> Vec<AdapterReport> {
+    found().into_iter().map(|(_, report)| report).collect()
+}
+
+/// Opens the chosen adapter with WebGPU's default limits, its own buffer limits, and timestamps where it has them.
+///
+/// # Errors
+/// `Unsupported` when there is none that serves (what was found, and why it was refused, is in the message);
+/// `Device` when the driver gives no device.
+pub(super) fn open_adapter(choice: &AdapterChoice) -> Result<(wgpu::Device, wgpu::Queue)> {
+    let mut all = found();
+    let at = choose(&all.iter().map(|(_, report)| report.clone()).collect::<Vec<_>>(), choice)?;
+    let (adapter, report) = all.swap_remove(at);
+    let offered = adapter.limits();
+    let limits = wgpu::Limits {
+        max_storage_buffer_binding_size: offered.max_storage_buffer_binding_size,
+        max_buffer_size: offered.max_buffer_size,
+        ..wgpu::Limits::defaults()
+    };
+    let request = adapter.request_device(&wgpu::DeviceDescriptor {
+        label: Some("kvarto"),
+        required_features: adapter.features() & wgpu::Features::TIMESTAMP_QUERY,
+        // What kernels need was checked by `floor_refusal`; textures and vertices may be poorer.
+        required_limits: limits.or_worse_values_from(&offered),
+        // Our buffers are large already: pooling several in one block would only round them up.
+        memory_hints: wgpu::MemoryHints::MemoryUsage,
+        ..Default::default()
+    });
+    pollster::block_on(request).map_err(|e| {
+        Error::new(ErrorKind::Device, format!("{} gave no device: {e}", report.title()), "update the driver")
+    })
+}
+
+fn choose(found: &[AdapterReport], choice: &AdapterChoice) -> Result<usize> {
+    let wanted = |report: &AdapterReport| -> Option<String> {
+        if let Some(refusal) = &report.refusal {
+            return Some(refusal.clone());
+        }
+        match choice {
+            AdapterChoice::Auto { allow_software: false } if report.software => {
+                Some("software adapters are taken only when named".into())
+            }
+            AdapterChoice::Api { api, index } if *api != report.api || *index != report.index => {
+                Some(format!("{api} {index} was asked for"))
+            }
+            _ => None,
+        }
+    };
+    let best = (0..found.len()).filter(|&at| wanted(&found[at]).is_none()).min_by_key(|&at| rank(&found[at]));
+    best.ok_or_else(|| {
+        let list: Vec<String> =
+            found.iter().map(|r| format!("{}: {}", r.title(), wanted(r).unwrap_or_default())).collect();
+        let list = if list.is_empty() { "there is none".to_string() } else { list.join("; ") };
+        Error::new(
+            ErrorKind::Unsupported,
+            format!("no adapter serves: {list}"),
+            "name one (kvarto doctor lists them), or use the CPU backend",
+        )
+    })
+}
+
+/// Smaller is better; equal ranks keep the driver's order.
+fn rank(report: &AdapterReport) -> (u8, u8) {
+    let kind = match report.device_type.as_str() {
+        "discrete" => 0,
+        "integrated" => 1,
+        "virtual" => 2,
+        "other" => 3,
+        _ => 4,
+    };
+    (kind, u8::from(report.api == "gl"))
+}
+
+/// Which of WebGPU's default limits for compute an adapter misses.
+fn floor_refusal(limits: &wgpu::Limits) -> Option<String> {
+    let floor = wgpu::Limits::defaults();
+    let pairs: [(&str, u64, u64); 9] = [
+        (
+            "storage buffers a stage",
+            limits.max_storage_buffers_per_shader_stage.into(),
+            floor.max_storage_buffers_per_shader_stage.into(),
+        ),
+        (
+            "bytes of workgroup memory",
+            limits.max_compute_workgroup_storage_size.into(),
+            floor.max_compute_workgroup_storage_size.into(),
+        ),
+        (
+            "invocations a workgroup",
+            limits.max_compute_invocations_per_workgroup.into(),
+            floor.max_compute_invocations_per_workgroup.into(),
+        ),
+        (
+            "invocations a workgroup along x",
+            limits.max_compute_workgroup_size_x.into(),
+            floor.max_compute_workgroup_size_x.into(),
+        ),
+        (
+            "workgroups a dimension",
+            limits.max_compute_workgroups_per_dimension.into(),
+            floor.max_compute_workgroups_per_dimension.into(),
+        ),
+        ("bytes a storage binding", limits.max_storage_buffer_binding_size, floor.max_storage_buffer_binding_size),
+        ("bytes a buffer", limits.max_buffer_size, floor.max_buffer_size),
+        (
+            "uniform buffers a stage",
+            limits.max_uniform_buffers_per_shader_stage.into(),
+            floor.max_uniform_buffers_per_shader_stage.into(),
+        ),
+        (
+            "uniform buffers with dynamic offsets",
+            limits.max_dynamic_uniform_buffers_per_pipeline_layout.into(),
+            floor.max_dynamic_uniform_buffers_per_pipeline_layout.into(),
+        ),
+    ];
+    let missing: Vec<String> = pairs
+        .iter()
+        .filter(|(_, has, needs)| has < needs)
+        .map(|(name, has, needs)| format!("{has} {name}, {needs} needed"))
+        .collect();
+    (!missing.is_empty()).then(|| missing.join(", "))
+}
+
+/// What a device can do, and what plans should know of it.
+pub(super) fn caps_of(device: &wgpu::Device, options: &OpenOptions) -> Result<Caps> {
+    let info = device.adapter_info();
+    let limits = device.limits();
+    if let Some(refusal) = floor_refusal(&limits) {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("a device of {:?} has too low limits: {refusal}", info.name),
+            "request it with wgpu::Limits::defaults() or better",
+        ));
+    }
+    let software = is_software(&info);
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32;
+    let timestamps = device.features().contains(wgpu::Features::TIMESTAMP_QUERY);
+    let binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
+    Ok(Caps {
+        kind: BackendKind::Wgpu,
+        api: api_name(info.backend).into(),
+        driver: driver_text(&info),
+        device_type: device_type(&info).into(),
+        software,
+        tier: "floor".into(),
+        max_binding_bytes: options.binding_limit.map_or(binding, |l| l.min(binding)) / 16 * 16,
+        max_buffer_bytes: limits.max_buffer_size / 16 * 16,
+        max_workgroup_bytes: limits.max_compute_workgroup_storage_size,
+        max_invocations: limits.max_compute_invocations_per_workgroup,
+        max_workgroups_per_dimension: limits.max_compute_workgroups_per_dimension,
+        max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
+        offset_alignment: u64::from(limits.min_storage_buffer_offset_alignment).max(16),
+        target_workgroups: if software { 4 * threads } else { 1024 },
+        timestamps,
+        features: if timestamps { vec!["timestamp_query".into()] } else { Vec::new() },
+        max_submission_ms: options.max_submission_ms.unwrap_or(if software { 0 } else { 50 }),
+        adapter: info.name,
+    })
+}
+
+fn api_name(backend: wgpu::Backend) -> &'static str {
+    match backend {
+        wgpu::Backend::Vulkan => "vulkan",
+        wgpu::Backend::Metal => "metal",
+        wgpu::Backend::Dx12 => "dx12",
+        wgpu::Backend::Gl => "gl",
+        wgpu::Backend::BrowserWebGpu => "webgpu",
+        wgpu::Backend::Noop => "noop",
+    }
+}
+
+fn device_type(info: &wgpu::AdapterInfo) -> &'static str {
+    if is_software(info) {
+        return "software";
+    }
+    match info.device_type {
+        wgpu::DeviceType::DiscreteGpu => "discrete",
+        wgpu::DeviceType::IntegratedGpu => "integrated",
+        wgpu::DeviceType::VirtualGpu => "virtual",
+        _ => "other",
+    }
+}
+
+fn is_software(info: &wgpu::AdapterInfo) -> bool {
+    let name = info.name.to_lowercase();
+    info.device_type == wgpu::DeviceType::Cpu
+        || ["llvmpipe", "softpipe", "swiftshader", "basic render"].iter().any(|s| name.contains(s))
+}
+
+fn driver_text(info: &wgpu::AdapterInfo) -> String {
+    format!("{} {}", info.driver, info.driver_info).trim().to_string()
+}

@@ -1,0 +1,140 @@
+//! Reading back: pooled staging buffers, and futures that a background thread completes.
+
+use super::health::{ErrorSink, lock};
+use crate::error::{Error, ErrorKind, Result};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+/// Staging buffers that are kept for the next reads: their number and their bytes together.
+const KEPT_BUFFERS: usize = 16;
+const KEPT_BYTES: u64 = 64 << 20;
+
+#[derive(Default)]
+struct Slot {
+    result: Option<Result<Vec<u8>>>,
+    waker: Option<Waker>,
+    done: bool,
+}
+
+/// One read that is under way.
+#[derive(Default)]
+pub(super) struct ReadState(Mutex<Slot>);
+
+impl ReadState {
+    /// Completes the read; the first result stays.
+    pub(super) fn finish(&self, result: Result<Vec<u8>>) {
+        let waker = {
+            let mut slot = lock(&self.0);
+            if slot.done {
+                return;
+            }
+            slot.done = true;
+            slot.result = Some(result);
+            slot.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The future of a read.
+pub(super) struct Read(pub(super) Arc<ReadState>);
+
+impl Future for Read {
+    type Output = Result<Vec<u8>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut slot = lock(&self.0.0);
+        if let Some(result) = slot.result.take() {
+            return Poll::Ready(result);
+        }
+        if slot.done {
+            return Poll::Ready(Err(Error::new(ErrorKind::Device, "a read was polled after it was done", "")));
+        }
+        slot.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Buffers that reads go through.
+#[derive(Clone, Default)]
+pub(super) struct Staging(Arc<Mutex<Vec<wgpu::Buffer>>>);
+
+impl Staging {
+    /// An unmapped buffer of at least `bytes` bytes.
+    pub(super) fn take(&self, device: &wgpu::Device, bytes: u64, max_bytes: u64) -> wgpu::Buffer {
+        // Not one much larger: a small read should not hold a large buffer from the next large read.
+        let fits = |b: &wgpu::Buffer| b.size() >= bytes && b.size() <= bytes.saturating_mul(4).max(64 << 10);
+        let mut kept = lock(&self.0);
+        if let Some(at) = kept.iter().position(fits) {
+            return kept.swap_remove(at);
+        }
+        drop(kept);
+        let size = match bytes {
+            0..=0xff_ffff => bytes.next_power_of_two().max(4096),
+            _ => bytes.next_multiple_of(1 << 20),
+        };
+        device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("read"),
+            size: size.min(max_bytes.max(bytes)),
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        })
+    }
+
+    fn give(&self, buffer: wgpu::Buffer) {
+        let mut kept = lock(&self.0);
+        let bytes: u64 = kept.iter().map(|b| b.size()).sum();
+        if kept.len() < KEPT_BUFFERS && bytes + buffer.size() <= KEPT_BYTES {
+            kept.push(buffer);
+        }
+    }
+
+    /// Bytes of the buffers that wait for a next read.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        lock(&self.0).iter().map(|b| b.size()).sum()
+    }
+
+    /// Maps `buffer`, into which a copy of `bytes` bytes was submitted, and finishes the read when it is there.
+    pub(super) fn finish_when_mapped(&self, buffer: wgpu::Buffer, bytes: u64, sink: &ErrorSink) -> Read {
+        let state = Arc::new(ReadState::default());
+        sink.watch(&state);
+        // Finishes the read also when the device drops the callback without calling it.
+        let guard = Guard { state: state.clone(), sink: sink.clone() };
+        let pool = self.clone();
+        let mapped = buffer.clone();
+        buffer.slice(..bytes).map_async(wgpu::MapMode::Read, move |outcome| {
+            let result = guard.sink.check().and_then(|()| match outcome {
+                Ok(()) => {
+                    let copied = mapped.slice(..bytes).get_mapped_range().map(|view| view.to_vec());
+                    mapped.unmap();
+                    copied.map_err(|e| Error::new(ErrorKind::Device, format!("a read was not mapped: {e}"), ""))
+                }
+                Err(_) => Err(gone()),
+            });
+            if result.is_ok() {
+                pool.give(mapped);
+            }
+            guard.state.finish(result);
+        });
+        Read(state)
+    }
+}
+
+struct Guard {
+    state: Arc<ReadState>,
+    sink: ErrorSink,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.state.finish(Err(self.sink.check().err().unwrap_or_else(gone)));
+    }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::DeviceLost, "the device dropped a read", "build the engine anew")
+}

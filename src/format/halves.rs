@@ -1,0 +1,154 @@
+//! The codec of f16 and bf16 pages: they differ in their bits only.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
+use super::emit::{c_positions, fill, wgsl_positions};
+use super::{Codec, Expr, Layout, plain};
+use crate::error::Result;
+use crate::num::{bf16_bits, bf16_value, f16_bits};
+use crate::shape::{PageGeometry, Side};
+
+/// Which 16-bit float.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Half {
+    /// IEEE binary16, stores saturate.
+    F16,
+    /// The upper half of an f32.
+    Bf16,
+}
+
+impl Half {
+    /// Its name in shader helpers.
+    fn name(self) -> &'static str {
+        match self {
+            Half::F16 => "f16",
+            Half::Bf16 => "bf16",
+        }
+    }
+}
+
+/// K: byte ((C/8)·P + T)·16 + 2(C%8); V: byte 2(T·D + C).
+pub(super) fn codec(half: Half, side: Side, geometry: PageGeometry) -> Result<Arc<dyn Codec>> {
+    let PageGeometry { tokens, head_dim } = geometry;
+    let word = match side {
+        Side::K => ((Expr::C / 8) * tokens as u32 + Expr::T) * 4u32 + (Expr::C % 8) / 2,
+        Side::V => Expr::T * (head_dim / 2) as u32 + Expr::C / 2,
+    };
+    let shift = (Expr::C % 2) * 16u32;
+    let layout = Layout::new(side, geometry)?.plane("values", 16, geometry.values() / 2, word, shift);
+    Ok(Arc::new(Halves { half, layout, arch: pulp::Arch::new() }))
+}
+
+struct Halves {
+    half: Half,
+    layout: Layout,
+    arch: pulp::Arch,
+}
+
+impl Codec for Halves {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn encode(&self, values: &[f32], page: &mut [u32]) {
+        plain::check_encode(&self.layout, values, page);
+        for (token, row) in values.chunks_exact(self.layout.geometry.head_dim).enumerate() {
+            self.write_token(page, token, row);
+        }
+    }
+
+    fn decode(&self, page: &[u32], tokens: Range<usize>, out: &mut [f32]) {
+        plain::check_decode(&self.layout, page, &tokens, out);
+        match self.half {
+            Half::F16 => plain::decode::<8, f16>(&self.layout, page, tokens, out, |from, to| {
+                from.convert_to_f32_slice(to);
+            }),
+            Half::Bf16 => self.arch.dispatch(
+                #[inline(always)]
+                || {
+                    plain::decode::<8, u16>(
+                        &self.layout,
+                        page,
+                        tokens,
+                        out,
+                        #[inline(always)]
+                        |from, to| {
+                            for (x, bits) in to.iter_mut().zip(from) {
+                                *x = bf16_value(*bits);
+                            }
+                        },
+                    )
+                },
+            ),
+        }
+    }
+
+    fn token_writable(&self) -> bool {
+        true
+    }
+
+    fn write_token(&self, page: &mut [u32], token: usize, row: &[f32]) {
+        plain::check_token(&self.layout, page, token, row);
+        match self.half {
+            Half::F16 => plain::write_token::<8, u16>(&self.layout, page, token, row, f16_bits),
+            Half::Bf16 => plain::write_token::<8, u16>(&self.layout, page, token, row, bf16_bits),
+        }
+    }
+
+    fn wgsl(&self, prefix: &str) -> String {
+        wgsl_positions(&self.layout, prefix)
+            + &fill(
+                "fn {p}_load4(base: u32, token: u32, c4: u32) -> vec4<f32> {
+    let w = base + {p}_values_word(token, c4 * 4u);
+    return vec4<f32>({half}_unpack({p}_slab[w]), {half}_unpack({p}_slab[w + 1u]));
+}
+fn {p}_scale(base: u32, token: u32) -> f32 { return 1.0; }
+",
+                prefix,
+                &[("half", self.half.name().into())],
+            )
+    }
+
+    fn wgsl_store(&self, prefix: &str) -> String {
+        fill(
+            "fn {p}_store4(base: u32, token: u32, c4: u32, value: vec4<f32>) {
+    let w = base + {p}_values_word(token, c4 * 4u);
+    {p}_slab[w] = {half}_pack(value.xy);
+    {p}_slab[w + 1u] = {half}_pack(value.zw);
+}
+",
+            prefix,
+            &[("half", self.half.name().into())],
+        )
+    }
+
+    fn wgsl_encode(&self, prefix: &str) -> String {
+        plain::wgsl_encode(&self.layout, prefix)
+    }
+
+    fn cuda(&self, prefix: &str) -> String {
+        let (low, high) = match self.half {
+            Half::F16 => ("kv_f16(x & 0xffffu)", "kv_f16(x >> 16)"),
+            Half::Bf16 => ("kv_f32(x << 16)", "kv_f32(x & 0xffff0000u)"),
+        };
+        c_positions(&self.layout, prefix)
+            + &fill(
+                "KV_FN void {p}_load4(const unsigned *page, unsigned token, unsigned c4, float *out) {
+    const unsigned *w = page + {p}_values_word(token, 4u * c4);
+    for (int k = 0; k < 2; ++k) {
+        unsigned x = w[k];
+        out[2 * k] = {low};
+        out[2 * k + 1] = {high};
+    }
+}
+KV_FN float {p}_scale(const unsigned *page, unsigned token) { (void)page; (void)token; return 1.0f; }
+",
+                prefix,
+                &[("low", low.into()), ("high", high.into())],
+            )
+    }
+}

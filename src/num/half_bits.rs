@@ -1,0 +1,82 @@
+//! 16-bit floats as pages store them: to nearest, ties to even, NaN kept.
+
+use half::{bf16, f16};
+
+/// f16 bits of `x`, saturated at ±65504: an infinity in a page would turn into NaN under a zero weight.
+/// NaN becomes 0x7E00.
+#[inline(always)]
+pub fn f16_bits(x: f32) -> u16 {
+    if x.is_nan() { 0x7e00 } else { f16::from_f32(x.clamp(-65504.0, 65504.0)).to_bits() }
+}
+
+/// The value of f16 bits, exact.
+#[inline(always)]
+pub fn f16_value(bits: u16) -> f32 {
+    f16::from_bits(bits).to_f32()
+}
+
+/// bf16 bits of `x`; NaN becomes 0x7FC0.
+#[inline(always)]
+pub fn bf16_bits(x: f32) -> u16 {
+    if x.is_nan() { 0x7fc0 } else { bf16::from_f32(x).to_bits() }
+}
+
+/// The value of bf16 bits, exact.
+#[inline(always)]
+pub fn bf16_value(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The shader's integer rounding to f16, word for word.
+    fn wgsl_f16_bits(x: f32) -> u32 {
+        let bits = x.to_bits();
+        let sign = (bits >> 16) & 0x8000;
+        let a = (bits & 0x7fff_ffff).min(0x477f_e000);
+        let normal = ((a + 0xfff + ((a >> 13) & 1)) >> 13).wrapping_sub(0x1c000);
+        let m = (a & 0x7f_ffff) | 0x80_0000;
+        let s = (126 - (a >> 23).min(112)).min(25);
+        let tiny = (m + (1 << (s - 1)) - 1 + ((m >> s) & 1)) >> s;
+        if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7e00 } else { sign | if a < 0x3880_0000 { tiny } else { normal } }
+    }
+
+    #[test]
+    fn f16_keeps_every_value_and_saturates() {
+        for bits in 0..=u16::MAX {
+            let x = f16_value(bits);
+            if x.is_nan() {
+                assert!(f16_value(f16_bits(x)).is_nan());
+            } else if x.is_finite() {
+                assert_eq!(f16_bits(x), bits);
+            } else {
+                assert_eq!(f16_bits(x), 0x7bff | (bits & 0x8000));
+            }
+        }
+        for x in [65505.0, 65520.0, 1e9, f32::MAX, f32::INFINITY] {
+            assert_eq!((f16_bits(x), f16_bits(-x)), (0x7bff, 0xfbff));
+        }
+    }
+
+    #[test]
+    fn shader_rounding_equals_the_cpus() {
+        // Every exponent and sign, mantissas around every kind of rounding boundary.
+        for top in 0..=0x1ffu32 {
+            for low in (0..0x80_0000u32).step_by(997).chain([0x7f_ffff, 0x1000, 0x0fff, 0x1001, 0x3000]) {
+                let x = f32::from_bits((top << 23) | low);
+                assert_eq!(wgsl_f16_bits(x), u32::from(f16_bits(x)), "{x:e}");
+            }
+        }
+    }
+
+    #[test]
+    fn bf16_rounds_to_even() {
+        assert_eq!(bf16_bits(f32::from_bits(0x3f80_8000)), 0x3f80);
+        assert_eq!(bf16_bits(f32::from_bits(0x3f81_8000)), 0x3f82);
+        assert_eq!(bf16_bits(f32::from_bits(0x3f80_8001)), 0x3f81);
+        assert!(bf16_value(bf16_bits(f32::NAN)).is_nan());
+        assert_eq!(bf16_value(bf16_bits(f32::INFINITY)), f32::INFINITY);
+    }
+}
