@@ -12,9 +12,9 @@ fn main(
         return;
     }
     let at = params.items_at + group * 4u;
-    let from = tables[at] * WORDS;
-    let to = tables[at + 1u] * WORDS;
+    let source = tables[at] * WORDS;
+    let goal = tables[at + 1u] * WORDS;
     for (var i = lid; i < WORDS; i += WORKGROUP) {
-        slab[to + i] = slab[from + i];
+        slab[goal + i] = slab[source + i];
     }
 }

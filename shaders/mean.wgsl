@@ -16,21 +16,21 @@ fn main(
     let row_start = tables[at];
     let rows = tables[at + 1u];
     let to = tables[at + 2u] * params.mean_stride + params.mean_layer_at + head * (K_DIM + V_DIM);
-    let count = f32(max(rows, 1u));
+    let inverse = 1.0 / f32(max(rows, 1u));
     for (var c = lid; c < K_DIM; c += WORKGROUP) {
-        let from = params.k_offset + row_start * params.k_stride + head * K_DIM + c;
+        let start = params.k_offset + row_start * params.k_stride + head * K_DIM + c;
         var sum = 0.0;
         for (var r = 0u; r < rows; r++) {
-            sum += k_in[from + r * params.k_stride];
+            sum += k_in[start + r * params.k_stride];
         }
-        means[to + c] = sum / count;
+        means[to + c] = sum * inverse;
     }
     for (var c = lid; c < V_DIM; c += WORKGROUP) {
-        let from = params.v_offset + row_start * params.v_stride + head * V_DIM + c;
+        let start = params.v_offset + row_start * params.v_stride + head * V_DIM + c;
         var sum = 0.0;
         for (var r = 0u; r < rows; r++) {
-            sum += v_in[from + r * params.v_stride];
+            sum += v_in[start + r * params.v_stride];
         }
-        means[to + K_DIM + c] = sum / count;
+        means[to + K_DIM + c] = sum * inverse;
     }
 }

@@ -23,6 +23,3 @@ pub const CUDA_NUMBERS: &str = include_str!("../../shaders/lib/numbers.cuh");
 
 /// WGSL `hadamard_sign(c: u32) -> f32`.
 pub const WGSL_HADAMARD: &str = include_str!("../../shaders/lib/hadamard.wgsl");
-
-mod hadamard;
-pub use hadamard::{fwht, hadamard_block, hadamard_sign, rotate, unrotate};

@@ -23,13 +23,17 @@ use super::{Access, Constant, ParamKind, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt::Write as _;
 
-// The number functions that codec fragments call: `crate::num::WGSL_NUMBERS` once formats are in the tree.
-const WGSL_NUMBERS: &str = "";
+use crate::num::{WGSL_HADAMARD, WGSL_NUMBERS};
 
 const PREAMBLE: &str = include_str!("../../../shaders/lib/preamble.wgsl");
 
 /// Files that `#include` finds.
-const LIBRARY: &[(&str, &str)] = &[("lib/preamble.wgsl", PREAMBLE)];
+const LIBRARY: &[(&str, &str)] = &[
+    ("lib/preamble.wgsl", PREAMBLE),
+    ("lib/hadamard.wgsl", WGSL_HADAMARD),
+    ("lib/hadamard_block.wgsl", include_str!("../../../shaders/lib/hadamard_block.wgsl")),
+    ("lib/visible.wgsl", include_str!("../../../shaders/lib/visible.wgsl")),
+];
 
 /// Names in the module that are not the kernel's to choose.
 const ENTRY_POINT: &str = "main";
