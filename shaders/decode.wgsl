@@ -6,11 +6,11 @@
 // Values: a thread owns 4 channels and walks the tokens of its slice, accumulators in registers.
 // Between the two stands an online softmax whose maximum all threads agree on.
 
-const_assert (WORKGROUP & (WORKGROUP - 1u)) == 0u;
-const_assert WORKGROUP >= 32u && WORKGROUP <= 256u;
-const_assert V_DIM / 4u <= WORKGROUP;
-const_assert K_DIM % 4u == 0u && V_DIM % 4u == 0u;
-const_assert K_DIM <= 512u;
+const_assert ((WORKGROUP & (WORKGROUP - 1u)) == 0u);
+const_assert (WORKGROUP >= 32u && WORKGROUP <= 256u);
+const_assert (V_DIM / 4u <= WORKGROUP);
+const_assert (K_DIM % 4u == 0u && V_DIM % 4u == 0u);
+const_assert (K_DIM <= 512u);
 
 const K4: u32 = K_DIM / 4u;
 const V4: u32 = V_DIM / 4u;

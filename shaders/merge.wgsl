@@ -1,7 +1,7 @@
 // One softmax over an entry's partial states: their maximum, their weighted sum, the sink's logit, then out
 // of the basis of V, mean back. One workgroup takes one query head of one row.
 
-const_assert (WORKGROUP & (WORKGROUP - 1u)) == 0u;
+const_assert ((WORKGROUP & (WORKGROUP - 1u)) == 0u);
 const BASIS_MAX: u32 = V_DIM;
 const STRIDE: u32 = V_DIM + 4u;
 const EMPTY: f32 = -3.4028234663852886e38;

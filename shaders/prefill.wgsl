@@ -6,10 +6,10 @@
 // owns 4 vectors x TOKENS tokens. Values: a thread owns 4 channels of 4 * SETS vectors in registers,
 // decodes each value once for all of them and takes the probabilities from workgroup memory.
 
-const_assert (WORKGROUP & (WORKGROUP - 1u)) == 0u;
-const_assert WORKGROUP >= 64u && WORKGROUP <= 256u;
-const_assert V_DIM / 4u <= WORKGROUP;
-const_assert K_DIM % 4u == 0u && V_DIM % 4u == 0u;
+const_assert ((WORKGROUP & (WORKGROUP - 1u)) == 0u);
+const_assert (WORKGROUP >= 64u && WORKGROUP <= 256u);
+const_assert (V_DIM / 4u <= WORKGROUP);
+const_assert (K_DIM % 4u == 0u && V_DIM % 4u == 0u);
 
 const K4: u32 = K_DIM / 4u;
 const V4: u32 = V_DIM / 4u;
@@ -35,8 +35,8 @@ const SPLIT: u32 = min(QUADS, 1u << (min(1u, FIT / 2u) + min(1u, FIT / 4u) + min
 const SETS: u32 = QUADS / SPLIT;
 const STRIDE4: u32 = V4 + 1u;
 
-const_assert TEAM * QUADS == WORKGROUP && TOKENS * TEAM == BLOCK && TOKENS >= 1u;
-const_assert SETS * SPLIT == QUADS && SPLIT * V4 <= WORKGROUP;
+const_assert (TEAM * QUADS == WORKGROUP && TOKENS * TEAM == BLOCK && TOKENS >= 1u);
+const_assert (SETS * SPLIT == QUADS && SPLIT * V4 <= WORKGROUP);
 
 // A slice of the queries; then probabilities times V scale, [token][quad of vectors].
 var<workgroup> left: array<vec4<f32>, CHUNK * DEPTH>;

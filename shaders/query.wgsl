@@ -1,7 +1,7 @@
 // Prepares query rows for attention: into the basis of K, times the softmax scale, and the bias that
 // stands for the mean removed from K. One workgroup takes one query head of one row.
 
-const_assert (WORKGROUP & (WORKGROUP - 1u)) == 0u;
+const_assert ((WORKGROUP & (WORKGROUP - 1u)) == 0u);
 const BASIS_MAX: u32 = K_DIM;
 const KV_HEADS: u32 = Q_HEADS / GROUP;
 

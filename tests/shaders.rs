@@ -51,7 +51,8 @@ fn shape(row: Row) -> AttentionShape {
 fn accept(spec: &Specialisation) -> String {
     let text = assemble(spec, &AssembleOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", spec.key()));
     let module = naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}: {}", spec.key(), e.emit_to_string(&text)));
-    let info = Validator::new(ValidationFlags::all(), Capabilities::empty())
+    // `unpack2x16float` is core WebGPU; naga names it apart.
+    let info = Validator::new(ValidationFlags::all(), Capabilities::SHADER_FLOAT16_IN_FLOAT32)
         .validate(&module)
         .unwrap_or_else(|e| panic!("{}: {}", spec.key(), e.emit_to_string(&text)));
 
