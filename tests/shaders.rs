@@ -50,7 +50,8 @@ fn shape(row: Row) -> AttentionShape {
 /// Assembles and accepts, or fails with the module's text and the fault.
 fn accept(spec: &Specialisation) -> String {
     let text = assemble(spec, &AssembleOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", spec.key()));
-    let module = naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}: {}", spec.key(), e.emit_to_string(&text)));
+    let module =
+        naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}: {}", spec.key(), e.emit_to_string(&text)));
     // `unpack2x16float` is core WebGPU; naga names it apart.
     let info = Validator::new(ValidationFlags::all(), Capabilities::SHADER_FLOAT16_IN_FLOAT32)
         .validate(&module)
@@ -122,7 +123,9 @@ fn other_specs() -> Vec<Specialisation> {
         specs.push(copy_slots::specialise(k_dim * tokens / 2, workgroup).expect("copy_slots"));
         for (i, src) in names().iter().enumerate() {
             for (j, dst) in names().iter().enumerate().filter(|(j, _)| (at + i + j) % 3 == 0) {
-                for (side, dim) in [(Side::K, k_dim), (Side::V, v_dim)].into_iter().filter(|(s, _)| *s == Side::K || i != j) {
+                for (side, dim) in
+                    [(Side::K, k_dim), (Side::V, v_dim)].into_iter().filter(|(s, _)| *s == Side::K || i != j)
+                {
                     let pair = (codec(src, side, tokens, dim), codec(dst, side, tokens, dim));
                     specs.push(convert::specialise(pair.0, pair.1, workgroup).expect("convert"));
                 }
