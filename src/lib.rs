@@ -11,6 +11,13 @@ pub mod num;
 pub mod backend;
 pub mod kernel;
 
+pub mod engine;
+pub mod page;
+pub mod plan;
+pub mod policy;
+pub mod profile;
+pub mod select;
+
 #[cfg(feature = "model")]
 pub mod model;
 

@@ -127,24 +127,21 @@ impl Codec for Fp8Codec {
             #[inline(always)]
             || {
                 for (row, token) in out.chunks_exact_mut(head_dim).zip(tokens) {
-                    if side == Side::V {
-                        let from = &codes[token * head_dim..(token + 1) * head_dim];
-                        for (to, from) in row.as_chunks_mut::<8>().0.iter_mut().zip(from.as_chunks::<8>().0) {
-                            *to = decode_n(from, scale);
-                        }
-                        continue;
-                    }
+                    // Where a chunk of 16 channels starts.
+                    let start = |chunk: usize| match side {
+                        Side::K => (chunk * page_tokens + token) * 16,
+                        Side::V => token * head_dim + chunk * 16,
+                    };
                     let (chunks, rest) = row.as_chunks_mut::<16>();
                     for (chunk, to) in chunks.iter_mut().enumerate() {
-                        if let Some(from) = codes[(chunk * page_tokens + token) * 16..].first_chunk::<16>() {
+                        if let Some(from) = codes[start(chunk)..].first_chunk::<16>() {
                             *to = decode_n(from, scale);
                         }
                     }
                     // Eight channels at the end of a head size of 8 modulo 16.
-                    if let (Some(to), Some(from)) = (
-                        rest.first_chunk_mut::<8>(),
-                        codes[(head_dim / 16 * page_tokens + token) * 16..].first_chunk::<8>(),
-                    ) {
+                    if let Some(to) = rest.first_chunk_mut::<8>()
+                        && let Some(from) = codes[start(head_dim / 16)..].first_chunk::<8>()
+                    {
                         *to = decode_n(from, scale);
                     }
                 }

@@ -119,7 +119,11 @@ impl Built {
                 random.shuffle(&mut slots);
                 free[at].insert(name, slots);
                 let side_of = Side { codec: CodecUse { format: name.into(), codec }, words, used: Vec::new() };
-                if at == 0 { self.k_slabs.insert(name, side_of) } else { self.v_slabs.insert(name, side_of) };
+                if at == 0 {
+                    self.k_slabs.insert(name, side_of)
+                } else {
+                    self.v_slabs.insert(name, side_of)
+                };
             }
         }
         let mut ids: Vec<usize> = (0..counts[0].values().sum::<usize>() + 2).collect();
@@ -149,8 +153,7 @@ impl Built {
                         self.tokens[s][head].push(Token { position: start + t as u64, key, value });
                     }
                     let id = ids.pop().expect("an id");
-                    let words =
-                        [0, valid as u32, 7, start as u32, k_slot as u32, v_slot as u32, u32::MAX, u32::MAX];
+                    let words = [0, valid as u32, 7, start as u32, k_slot as u32, v_slot as u32, u32::MAX, u32::MAX];
                     self.descs[id * 8..id * 8 + 8].copy_from_slice(&words);
                     pages.push(Page { sequence: s, head, formats, id });
                 }

@@ -43,12 +43,23 @@ impl Entry {
     }
 }
 
+/// Channels of an entry.
+fn channels(side: Side) -> usize {
+    match side {
+        Side::K => 4,
+        Side::V => 2,
+    }
+}
+
 /// Address tables of a page side.
-pub(super) enum Reader {
-    /// K, for every token without its bit 3 (which selects half words) and every four channels.
-    K { quads: Vec<Entry>, per_row: usize },
-    /// V, for every token with T%2 = 0 and (T/8)%2 = 0, and every two channels.
-    V { pairs: Vec<Entry>, per_row: usize },
+pub(super) struct Reader {
+    side: Side,
+    head_dim: usize,
+    /// K: for every token without its bit 3 (which selects half words) and every four channels.
+    /// V: for every token with T%2 = 0 and (T/8)%2 = 0, and every two channels.
+    entries: Vec<Entry>,
+    /// Word and shift of every token's γ.
+    gammas: Vec<(u16, u8)>,
 }
 
 /// The tokens of a V entry's nibbles 0 to 3, counted from the entry's own; 4 to 7 are channel C + 1.
@@ -56,33 +67,33 @@ const V_TOKENS: [usize; 4] = [0, 1, 8, 9];
 
 impl Reader {
     pub(super) fn new(layout: &Layout) -> Self {
-        let (tokens, head_dim) = (layout.geometry.tokens, layout.geometry.head_dim);
-        match layout.side {
-            Side::K => {
-                let rows = (0..tokens).filter(|t| t / 8 % 2 == 0);
-                let quads = rows.flat_map(|t| (0..head_dim / 4).map(move |q| (t, 4 * q)));
-                Reader::K { quads: quads.map(|(t, c)| Entry::at(layout, t, c)).collect(), per_row: head_dim / 4 }
-            }
-            Side::V => {
-                let rows = (0..tokens).filter(|t| t % 2 == 0 && t / 8 % 2 == 0);
-                let pairs = rows.flat_map(|t| (0..head_dim / 2).map(move |q| (t, 2 * q)));
-                Reader::V { pairs: pairs.map(|(t, c)| Entry::at(layout, t, c)).collect(), per_row: head_dim / 2 }
-            }
-        }
+        let (side, tokens, head_dim) = (layout.side, layout.geometry.tokens, layout.geometry.head_dim);
+        let step = channels(side);
+        let own_row = |t: &usize| t / 8 % 2 == 0 && (side == Side::K || t % 2 == 0);
+        let places = (0..tokens).filter(own_row).flat_map(|t| (0..head_dim / step).map(move |i| (t, step * i)));
+        let entries = places.map(|(t, c)| Entry::at(layout, t, c)).collect();
+        let gamma = |t| {
+            let (word, shift) = layout.scalar_position(GAMMA, t);
+            (word as u16, shift as u8)
+        };
+        Reader { side, head_dim, entries, gammas: (0..tokens).map(gamma).collect() }
     }
 
     /// Entries of token `t`, and where it stands in their nibbles.
     fn row(&self, t: usize) -> (&[Entry], usize) {
-        match self {
-            Reader::K { quads, per_row } => {
-                let row = t / 16 * 8 + t % 8;
-                (&quads[row * per_row..(row + 1) * per_row], t / 8 % 2)
-            }
-            Reader::V { pairs, per_row } => {
-                let row = t / 16 * 4 + t % 8 / 2;
-                (&pairs[row * per_row..(row + 1) * per_row], t % 2 + 2 * (t / 8 % 2))
-            }
-        }
+        let (row, n) = match self.side {
+            Side::K => (t / 16 * 8 + t % 8, t / 8 % 2),
+            Side::V => (t / 16 * 4 + t % 8 / 2, t % 2 + 2 * (t / 8 % 2)),
+        };
+        let per_row = self.head_dim / channels(self.side);
+        (&self.entries[row * per_row..(row + 1) * per_row], n)
+    }
+
+    /// Values of the eight nibbles under token `t`'s scale.
+    fn values(&self, page: &[u32], t: usize) -> [f32; 8] {
+        let (word, shift) = self.gammas[t];
+        let scale = f16_value((page[usize::from(word)] >> shift) as u16) * UNIT_INVERSE;
+        std::array::from_fn(|nibble| integer(((nibble as u32 & 3) << 1) | (nibble as u32 >> 2)) * scale)
     }
 
     /// ORs the codes of token `t` into `page`.
@@ -90,14 +101,14 @@ impl Reader {
         let (entries, n) = self.row(t);
         // Nibbles hold hi in bits 0 and 1, lo in bit 2.
         let nibble = |code: &u8| u32::from(code >> 1) | (u32::from(code & 1) << 2);
-        match self {
-            Reader::K { .. } => {
+        match self.side {
+            Side::K => {
                 for (entry, four) in entries.iter().zip(codes.as_chunks::<4>().0) {
                     let nibbles = four.iter().rev().fold(0, |w, code| (w << 4) | nibble(code));
                     entry.put(nibbles << (16 * n), page);
                 }
             }
-            Reader::V { .. } => {
+            Side::V => {
                 for (entry, [a, b]) in entries.iter().zip(codes.as_chunks::<2>().0) {
                     entry.put((nibble(a) | (nibble(b) << 16)) << (4 * n), page);
                 }
@@ -105,17 +116,12 @@ impl Reader {
         }
     }
 
-    pub(super) fn decode(&self, layout: &Layout, page: &[u32], tokens: Range<usize>, out: &mut [f32]) {
-        let head_dim = layout.geometry.head_dim;
-        // Values of the eight nibbles under token t's scale.
-        let values = |t: usize| -> [f32; 8] {
-            let scale = f16_value(layout.read_scalar(page, GAMMA, t) as u16) * UNIT_INVERSE;
-            std::array::from_fn(|nibble| integer(((nibble as u32 & 3) << 1) | (nibble as u32 >> 2)) * scale)
-        };
-        if let Reader::K { .. } = self {
+    pub(super) fn decode(&self, page: &[u32], tokens: Range<usize>, out: &mut [f32]) {
+        let head_dim = self.head_dim;
+        if self.side == Side::K {
             for (row, t) in out.chunks_exact_mut(head_dim).zip(tokens) {
                 let (entries, n) = self.row(t);
-                let table = values(t);
+                let table = self.values(page, t);
                 for (to, entry) in row.as_chunks_mut::<4>().0.iter_mut().zip(entries) {
                     let nibbles = entry.nibbles(page) >> (16 * n);
                     *to = std::array::from_fn(|k| table[(nibbles >> (4 * k)) as usize & 7]);
@@ -132,7 +138,7 @@ impl Reader {
                 continue;
             }
             let (entries, _) = self.row(first);
-            let tables = members.map(values);
+            let tables = members.map(|t| self.values(page, t));
             let [a, b, c, d] = &mut buffer;
             let pairs = a.as_chunks_mut::<2>().0.iter_mut().zip(b.as_chunks_mut::<2>().0);
             let pairs = pairs.zip(c.as_chunks_mut::<2>().0.iter_mut().zip(d.as_chunks_mut::<2>().0));

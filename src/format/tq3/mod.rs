@@ -87,7 +87,7 @@ impl Codec for Tq3Codec {
 
     fn decode(&self, page: &[u32], tokens: Range<usize>, out: &mut [f32]) {
         plain::check_decode(&self.layout, page, &tokens, out);
-        self.reader.decode(&self.layout, page, tokens, out);
+        self.reader.decode(page, tokens, out);
     }
 
     fn token_writable(&self) -> bool {

@@ -1,0 +1,3 @@
+//! The `kvarto` program: one file a command.
+
+pub mod models;

@@ -1,0 +1,108 @@
+//! `kvarto models`: the models known by name, and what is in a model's file.
+
+mod info;
+mod progress;
+
+use std::io::{ErrorKind as IoKind, Write};
+
+use clap::{Args, Subcommand};
+use indicatif::HumanBytes;
+use serde_json::json;
+
+use kvarto::model::gguf::Gguf;
+use kvarto::model::store::{self, REGISTRY, Store};
+
+pub use progress::Bar;
+
+/// List, fetch and look into models.
+#[derive(Clone, Debug, Args)]
+pub struct ModelsCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    /// The models known by name, and which of them are on this machine
+    List {
+        /// Write JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Download a named model, verify it and keep it in the cache
+    Fetch {
+        /// A name from `kvarto models list`
+        name: String,
+    },
+    /// Print where a named model's file is; an error if it is not on this machine
+    Path {
+        /// A name from `kvarto models list`, or a path that ends in .gguf
+        name: String,
+    },
+    /// What a model's file holds: shape, tensors, tokenizer, cache size a token
+    Info {
+        /// A name from `kvarto models list`, or a path that ends in .gguf
+        #[arg(value_name = "NAME-or-FILE")]
+        name: String,
+        /// Write JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Runs the command; results go to standard output, progress to standard error.
+pub fn run(command: ModelsCommand) -> anyhow::Result<()> {
+    match command.action {
+        Action::List { json } => emit(&list(json)?),
+        Action::Fetch { name } => {
+            let entry = store::find(&name)?;
+            let bar = Bar::new();
+            let path = Store::of_user()?.fetch(entry, &bar)?;
+            bar.finish();
+            emit(&format!("{}\n", path.display()))
+        }
+        Action::Path { name } => emit(&format!("{}\n", store::resolve(&name)?.display())),
+        Action::Info { name, json } => {
+            let path = store::resolve(&name)?;
+            let report = info::Report::of(&path, &Gguf::open(&path)?);
+            emit(&if json { format!("{:#}\n", report.json()) } else { report.text() })
+        }
+    }
+}
+
+fn list(json: bool) -> anyhow::Result<String> {
+    let store = Store::of_user()?;
+    if json {
+        let models: Vec<_> = REGISTRY
+            .iter()
+            .map(|entry| {
+                json!({
+                    "name": entry.name,
+                    "about": entry.about,
+                    "license": entry.license,
+                    "bytes": entry.bytes,
+                    "sha256": entry.sha256,
+                    "path": store.cached(entry).map(|path| path.display().to_string()),
+                })
+            })
+            .collect();
+        return Ok(format!("{:#}\n", json!({ "folder": store.folder().display().to_string(), "models": models })));
+    }
+    let width = REGISTRY.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for entry in REGISTRY {
+        let state = if store.cached(entry).is_some() { "here" } else { "not fetched" };
+        let size = HumanBytes(entry.bytes).to_string();
+        out += &format!("{:width$}  {size:>10}  {state:<11}  {:<10}  {}\n", entry.name, entry.license, entry.about);
+    }
+    Ok(out + &format!("kept in {}\n", store.folder().display()))
+}
+
+/// Writes to standard output. A reader that has had enough (`| head`) is no error.
+fn emit(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != IoKind::BrokenPipe => Err(e.into()),
+        _ => Ok(()),
+    }
+}

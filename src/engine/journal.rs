@@ -1,0 +1,79 @@
+//! What a step did to the tables before anything ran, so that a refusal can be taken back whole.
+
+use super::storage::Group;
+use super::{Engine, SeqId};
+use crate::page::{Change, PageDescriptor, PageId};
+
+/// One thing to undo.
+#[derive(Debug)]
+pub(super) enum Done {
+    /// A page's formats or slots changed.
+    Changed { group: usize, change: Change },
+    /// A page was added at the end of a row.
+    Pushed { seq: SeqId, group: usize, row: usize },
+    /// A page of a row was replaced; the old one keeps its reference until the step is accepted.
+    Replaced { seq: SeqId, group: usize, row: usize, at: usize, old: PageId },
+    /// A descriptor was edited.
+    Edited { group: usize, page: PageId, before: PageDescriptor },
+    /// A sequence's lengths moved.
+    Lengths { seq: SeqId, logical: u32, committed: u32 },
+    /// A sequence took a slot for its means.
+    MeanSlot { seq: SeqId, group: usize },
+    /// Transfers that waited were taken into the step.
+    Pending { group: usize, transfers: Vec<super::moves::Transfer> },
+    /// Transfers were put to wait for the next step.
+    Waiting { group: usize, length: usize },
+}
+
+/// Everything since the step began, in order.
+#[derive(Debug, Default)]
+pub(super) struct Journal(pub Vec<Done>);
+
+impl Journal {
+    /// The step stands: replaced pages lose the reference that was kept for undoing.
+    pub fn accept(self, groups: &mut [Group]) {
+        for done in self.0 {
+            if let Done::Replaced { group, old, .. } = done {
+                groups[group].pool.release(old);
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Takes back everything in the journal, newest first.
+    pub(super) fn roll_back(&mut self, journal: Journal) {
+        for done in journal.0.into_iter().rev() {
+            match done {
+                Done::Changed { group, change } => self.groups[group].pool.undo(&change),
+                Done::Pushed { seq, group, row } => {
+                    if let Some(page) = self.row(seq, group, row).and_then(Vec::pop) {
+                        self.groups[group].pool.discard(page);
+                    }
+                }
+                Done::Replaced { seq, group, row, at, old } => {
+                    let fresh = self.row(seq, group, row).map(|r| std::mem::replace(&mut r[at], old));
+                    if let Some(page) = fresh {
+                        self.groups[group].pool.discard(page);
+                    }
+                }
+                Done::Edited { group, page, before } => self.groups[group].pool.update(page, |d| *d = before),
+                Done::Lengths { seq, logical, committed } => {
+                    if let Some(s) = self.sequences.get_mut(&seq) {
+                        (s.logical, s.committed) = (logical, committed);
+                    }
+                }
+                Done::MeanSlot { seq, group } => {
+                    let slot = self.sequences.get_mut(&seq).and_then(|s| s.groups[group].mean_slot.take());
+                    self.groups[group].mean_slots.extend(slot);
+                }
+                Done::Pending { group, transfers } => self.pending[group] = transfers,
+                Done::Waiting { group, length } => self.pending[group].truncate(length),
+            }
+        }
+    }
+
+    fn row(&mut self, seq: SeqId, group: usize, row: usize) -> Option<&mut Vec<PageId>> {
+        self.sequences.get_mut(&seq).map(|s| &mut s.groups[group].pages[row])
+    }
+}

@@ -1,0 +1,397 @@
+//! The façade: sequences over one page table, steps that append and attend, moves and statistics.
+
+mod events;
+mod journal;
+mod moves;
+mod pipelines;
+mod prepare;
+mod registry;
+mod sequence;
+mod stats;
+mod step;
+mod storage;
+
+pub use events::{Event, Subscription};
+pub use registry::Registry;
+pub use sequence::{Lengths, SeqId};
+pub use stats::{Memory, Stats};
+pub use step::{Input, Output, Step, StepReport};
+pub use storage::AttentionOptions;
+
+use crate::backend::Backend;
+use crate::error::{Error, ErrorKind, Result};
+use crate::page::flags;
+use crate::policy::Policy;
+use crate::profile::Profile;
+use crate::select::Selector;
+use crate::shape::CacheShape;
+use moves::Transfer;
+use sequence::{Pin, Rows, Sequence};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use storage::Group;
+
+/// What an engine is told beyond its shape and profile.
+#[derive(Clone, Debug, Default)]
+pub struct EngineOptions {
+    /// Bound on the bytes of slots in use, in every cache group.
+    pub kv_budget_bytes: Option<u64>,
+    /// Tokens that segments are first sized for; they grow beyond.
+    pub context_tokens: usize,
+    /// Rows of the largest prefill step: they lie in open pages at once.
+    pub chunk_tokens: usize,
+    /// How each group scores; missing entries take the defaults.
+    pub attention: Vec<AttentionOptions>,
+}
+
+/// Rows of one sequence in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeqRows {
+    /// Which sequence.
+    pub seq: SeqId,
+    /// Tokens appended and asked about; 0 only lets due pages be sealed.
+    pub rows: u32,
+    /// Whether the rows stand (prefill, decode) or may be taken back (drafts).
+    pub committed: bool,
+}
+
+/// Keeps the cache of a model and answers attention over it.
+///
+/// Steps recorded into a caller's own encoder must be submitted before the next step begins.
+pub struct Engine {
+    backend: Box<dyn Backend>,
+    shape: CacheShape,
+    profile: Profile,
+    registry: Registry,
+    selector: Arc<dyn Selector>,
+    policy: Box<dyn Policy>,
+    groups: Vec<Group>,
+    sequences: BTreeMap<SeqId, Sequence>,
+    next_sequence: u64,
+    /// Reopened pages whose bytes the next step brings over, by group.
+    pending: Vec<Vec<Transfer>>,
+    staging: Vec<storage::Scratch>,
+    listeners: events::Listeners,
+    counters: stats::Counters,
+    broken: Option<Error>,
+}
+
+impl Engine {
+    /// An engine with default options.
+    ///
+    /// # Errors
+    /// As [`Engine::with_options`].
+    pub fn new(backend: Box<dyn Backend>, shape: CacheShape, profile: Profile, registry: Registry) -> Result<Self> {
+        Engine::with_options(backend, shape, profile, registry, EngineOptions::default())
+    }
+
+    /// An engine over `shape`, whose formats, selector and policy `profile` names.
+    ///
+    /// # Errors
+    /// `Shape` and `Unsupported` for a shape, format or head size that is refused, `Usage` for a name that the
+    /// registry does not know, `OutOfMemory` when the device refuses the first buffers.
+    pub fn with_options(
+        mut backend: Box<dyn Backend>,
+        shape: CacheShape,
+        profile: Profile,
+        registry: Registry,
+        options: EngineOptions,
+    ) -> Result<Self> {
+        shape.validate()?;
+        let selector = registry.selectors.by_name(&profile.selector)?.clone();
+        let policy = registry.policies.make(&profile.policy)?;
+        let mut groups: Vec<Group> = Vec::with_capacity(shape.groups.len());
+        for (i, group) in shape.groups.iter().enumerate() {
+            let attention = options.attention.get(i).cloned().unwrap_or_default();
+            match Group::new(backend.as_mut(), group, &profile, &registry, &options, &attention) {
+                Ok(group) => groups.push(group),
+                Err(error) => {
+                    groups.iter_mut().for_each(|g| g.release(backend.as_mut()));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Engine {
+            pending: vec![Vec::new(); groups.len()],
+            backend,
+            shape,
+            profile,
+            registry,
+            selector,
+            policy,
+            groups,
+            sequences: BTreeMap::new(),
+            next_sequence: 0,
+            staging: Vec::new(),
+            listeners: events::Listeners::default(),
+            counters: stats::Counters::default(),
+            broken: None,
+        })
+    }
+
+    /// The backend.
+    pub fn backend(&mut self) -> &mut dyn Backend {
+        self.backend.as_mut()
+    }
+
+    /// Gives the backend back, with every buffer of the engine freed.
+    pub fn into_backend(mut self) -> Box<dyn Backend> {
+        for group in &mut self.groups {
+            group.release(self.backend.as_mut());
+        }
+        for scratch in &mut self.staging {
+            scratch.release(self.backend.as_mut());
+        }
+        self.backend
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> &CacheShape {
+        &self.shape
+    }
+
+    /// The profile.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// The registry.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Makes every pipeline that steps with these row counts, and prefills, can need.
+    ///
+    /// # Errors
+    /// What the backend says of a kernel that it cannot compile.
+    pub fn warm_up(&mut self, decode_rows: &[u32], prefill: bool) -> Result<()> {
+        for group in &mut self.groups {
+            group.warm_up(self.backend.as_mut(), decode_rows, prefill)?;
+        }
+        Ok(())
+    }
+
+    /// A new, empty sequence.
+    ///
+    /// # Errors
+    /// `OutOfPages` when the profile removes means and 64 sequences hold theirs.
+    pub fn create(&mut self) -> Result<SeqId> {
+        let groups = self.groups.iter().map(|g| Rows {
+            pages: vec![Vec::new(); g.shape.layers.len() * g.shape.kv_heads],
+            mean_slot: None,
+        });
+        let sequence = Sequence { logical: 0, committed: 0, groups: groups.collect(), pins: Vec::new() };
+        let id = self.insert(sequence);
+        self.listeners.send(Event::SequenceCreated { sequence: id });
+        Ok(id)
+    }
+
+    fn insert(&mut self, sequence: Sequence) -> SeqId {
+        self.next_sequence += 1;
+        let id = SeqId(self.next_sequence);
+        self.sequences.insert(id, sequence);
+        id
+    }
+
+    /// A sequence with the same tokens, sharing every page until one of the two writes.
+    ///
+    /// # Errors
+    /// `Shape` for an unknown sequence.
+    pub fn fork(&mut self, seq: SeqId) -> Result<SeqId> {
+        let copy = self.sequence(seq)?.clone();
+        for (group, rows) in self.groups.iter_mut().zip(&copy.groups) {
+            rows.pages.iter().flatten().for_each(|&page| group.pool.retain(page));
+        }
+        let at_tokens = copy.logical;
+        let id = self.insert(copy);
+        self.listeners.send(Event::SequenceForked { sequence: id, from: seq, at_tokens });
+        Ok(id)
+    }
+
+    /// A sequence with the first `logical` tokens of `seq`.
+    ///
+    /// # Errors
+    /// As [`Engine::truncate`]; no sequence is made then.
+    pub fn fork_at(&mut self, seq: SeqId, logical: u32) -> Result<SeqId> {
+        let length = self.sequence(seq)?.logical;
+        if logical > length {
+            return Err(beyond("fork_at", logical, length));
+        }
+        let id = self.fork(seq)?;
+        match self.truncate(id, logical) {
+            Ok(()) => Ok(id),
+            Err(error) => {
+                self.release(id)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends a sequence; pages that no other holds are free for the next step.
+    ///
+    /// # Errors
+    /// `Shape` for an unknown sequence.
+    pub fn release(&mut self, seq: SeqId) -> Result<()> {
+        let Some(sequence) = self.sequences.remove(&seq) else { return Err(unknown(seq)) };
+        for (index, (group, rows)) in self.groups.iter_mut().zip(&sequence.groups).enumerate() {
+            rows.pages.iter().flatten().for_each(|&page| group.pool.release(page));
+            drop_stale(&mut self.pending[index], group);
+            group.pool.reclaim();
+            let slot = rows.mean_slot;
+            let shared = self.sequences.values().any(|s| s.groups[index].mean_slot == slot);
+            group.mean_slots.extend(slot.filter(|_| !shared));
+        }
+        self.listeners.send(Event::SequenceReleased { sequence: seq });
+        Ok(())
+    }
+
+    /// Declares that the first `n` tokens stand: pages below may be sealed.
+    ///
+    /// # Errors
+    /// `Shape` when `n` is above the tokens held or below what was committed.
+    pub fn commit(&mut self, seq: SeqId, n: u32) -> Result<()> {
+        let sequence = self.sequence_mut(seq)?;
+        if n > sequence.logical {
+            return Err(beyond("commit", n, sequence.logical));
+        }
+        if n < sequence.committed {
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!("commit({n}): {} tokens are committed already", sequence.committed),
+                "use truncate to take tokens back",
+            ));
+        }
+        sequence.committed = n;
+        Ok(())
+    }
+
+    /// Keeps the first `logical` tokens. Within a sealed page, a new open page is made of its decoded tokens.
+    ///
+    /// # Errors
+    /// `Shape` beyond the tokens held; `OutOfPages` or `OutOfMemory` when a page cannot be reopened. Nothing has
+    /// changed then.
+    pub fn truncate(&mut self, seq: SeqId, logical: u32) -> Result<()> {
+        let length = self.sequence(seq)?.logical;
+        if logical > length {
+            return Err(beyond("truncate", logical, length));
+        }
+        let mut journal = journal::Journal::default();
+        if let Err(error) = self.reopen(seq, logical, &mut journal) {
+            self.roll_back(journal);
+            return Err(error);
+        }
+        journal.accept(&mut self.groups);
+        let Some(sequence) = self.sequences.get_mut(&seq) else { return Err(unknown(seq)) };
+        for (index, (group, rows)) in self.groups.iter_mut().zip(&mut sequence.groups).enumerate() {
+            let keep = (logical as usize).div_ceil(group.shape.page_tokens);
+            for row in &mut rows.pages {
+                row.drain(keep.min(row.len())..).for_each(|page| group.pool.release(page));
+            }
+            drop_stale(&mut self.pending[index], group);
+            group.pool.reclaim();
+        }
+        sequence.logical = logical;
+        sequence.committed = sequence.committed.min(logical);
+        sequence.pins.retain(|p| p.range.start < logical);
+        Ok(())
+    }
+
+    /// Keeps the pages that hold `range` in the formats they have, whatever the policy says.
+    ///
+    /// # Errors
+    /// `Shape` for an unknown sequence or an empty or reversed range.
+    pub fn pin(&mut self, seq: SeqId, range: std::ops::Range<u32>, reason: &str) -> Result<()> {
+        if range.start >= range.end {
+            return Err(Error::new(ErrorKind::Shape, format!("pin {range:?} holds no token"), "give start < end"));
+        }
+        let sequence = self.sequences.get_mut(&seq).ok_or_else(|| unknown(seq))?;
+        for (group, rows) in self.groups.iter_mut().zip(&sequence.groups) {
+            let size = group.shape.page_tokens;
+            let pages = range.start as usize / size..(range.end as usize).div_ceil(size);
+            for row in &rows.pages {
+                for &page in row.iter().take(pages.end).skip(pages.start) {
+                    group.pool.update(page, |d| d.flags |= flags::PINNED);
+                }
+            }
+        }
+        sequence.pins.push(Pin { range, reason: reason.into() });
+        Ok(())
+    }
+
+    /// Ranges pinned, with the reasons given.
+    ///
+    /// # Errors
+    /// `Shape` for an unknown sequence.
+    pub fn pins(&self, seq: SeqId) -> Result<Vec<(std::ops::Range<u32>, String)>> {
+        Ok(self.sequence(seq)?.pins.iter().map(|p| (p.range.clone(), p.reason.clone())).collect())
+    }
+
+    /// The three lengths of a sequence.
+    ///
+    /// # Errors
+    /// `Shape` for an unknown sequence.
+    pub fn lengths(&self, seq: SeqId) -> Result<Lengths> {
+        let s = self.sequence(seq)?;
+        Ok(Lengths { logical: s.logical, cached: s.cached(), committed: s.committed })
+    }
+
+    /// Live sequences.
+    pub fn sequences(&self) -> impl Iterator<Item = SeqId> {
+        self.sequences.keys().copied()
+    }
+
+    /// Listens; at most `bound` events wait, further ones are dropped and counted.
+    pub fn subscribe(&mut self, bound: usize) -> Subscription {
+        self.listeners.subscribe(bound)
+    }
+
+    /// Begins a step: seals due pages, reserves the rows' pages and plans the work.
+    ///
+    /// # Errors
+    /// `Shape` for unknown or repeated sequences, `OutOfPages` naming the bytes short, `OutOfMemory`; every sequence
+    /// is as it was. `Device` or `DeviceLost` once the device has failed.
+    pub fn begin_step(&mut self, rows: &[SeqRows]) -> Result<Step<'_>> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        self.groups.iter_mut().for_each(|g| g.pool.reclaim());
+        let mut journal = journal::Journal::default();
+        match self.prepare_step(rows, &mut journal) {
+            Ok(prepared) => Ok(Step::new(self, prepared, journal)),
+            Err(error) => {
+                self.roll_back(journal);
+                Err(error)
+            }
+        }
+    }
+
+    fn sequence(&self, seq: SeqId) -> Result<&Sequence> {
+        self.sequences.get(&seq).ok_or_else(|| unknown(seq))
+    }
+
+    fn sequence_mut(&mut self, seq: SeqId) -> Result<&mut Sequence> {
+        self.sequences.get_mut(&seq).ok_or_else(|| unknown(seq))
+    }
+}
+
+/// Forgets transfers into slots that are no longer any live page's.
+fn drop_stale(pending: &mut Vec<Transfer>, group: &Group) {
+    if pending.is_empty() {
+        return;
+    }
+    let live: std::collections::BTreeSet<_> = group
+        .pool
+        .live()
+        .flat_map(|(_, page)| crate::shape::Side::BOTH.map(|s| (page.slots().segment(s), page.slots().side(s).1)))
+        .collect();
+    pending.retain(|t| live.contains(&t.to));
+}
+
+fn unknown(seq: SeqId) -> Error {
+    Error::new(ErrorKind::Shape, format!("sequence {} is not known", seq.0), "it was released, or is another engine's")
+}
+
+fn beyond(what: &str, asked: u32, length: u32) -> Error {
+    Error::new(ErrorKind::Shape, format!("{what}({asked}): the sequence holds {length} tokens"), "")
+}
+

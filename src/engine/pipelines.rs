@@ -1,0 +1,103 @@
+//! Pipelines of a cache group: made at warm-up, looked up by what they are for.
+
+use super::storage::Group;
+use crate::backend::{Backend, BackendKind, PipelineId, Specialisation};
+use crate::error::Result;
+use crate::format::FormatId;
+use crate::kernel::{append, convert, copy_slots, decode, mean, merge, prefill, query};
+use crate::shape::Side;
+
+/// What a pipeline of a group is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    Append(FormatId, FormatId),
+    Mean,
+    Query,
+    Decode(u32, FormatId, FormatId),
+    Prefill(FormatId, FormatId),
+    Merge,
+    Convert(Side, FormatId, FormatId),
+    Copy(Side, FormatId),
+}
+
+/// Rows of a prefill tile: what a kernel's workgroup memory (or a core's cache) can serve at once.
+pub(super) fn tile_rows(kind: BackendKind) -> u32 {
+    match kind {
+        BackendKind::Cpu => 64,
+        _ => 16,
+    }
+}
+
+const WORKGROUP: u32 = 64;
+
+impl Group {
+    /// The pipeline for `key`, made if it is not there.
+    pub fn pipeline(&mut self, backend: &mut dyn Backend, key: Key) -> Result<PipelineId> {
+        if let Some(&id) = self.pipelines.get(&key) {
+            return Ok(id);
+        }
+        let spec = self.specialise(backend.caps().kind, key)?;
+        let id = backend.prepare(&spec)?;
+        self.pipelines.insert(key, id);
+        Ok(id)
+    }
+
+    fn specialise(&self, kind: BackendKind, key: Key) -> Result<Specialisation> {
+        let (k, v) = (Side::K, Side::V);
+        match key {
+            Key::Append(kf, vf) => {
+                append::specialise(&self.attention, self.codec(k, kf)?, self.codec(v, vf)?, self.bases, WORKGROUP)
+            }
+            Key::Mean => mean::specialise(&self.attention, WORKGROUP),
+            Key::Query => query::specialise(&self.attention, self.bases.k, WORKGROUP),
+            Key::Decode(rows, kf, vf) => decode::specialise(
+                &self.attention,
+                self.codec(k, kf)?,
+                self.codec(v, vf)?,
+                rows as usize,
+                WORKGROUP,
+            ),
+            Key::Prefill(kf, vf) => prefill::specialise(
+                &self.attention,
+                self.codec(k, kf)?,
+                self.codec(v, vf)?,
+                tile_rows(kind) as usize,
+                WORKGROUP,
+            ),
+            Key::Merge => merge::specialise(&self.attention, self.bases.v, self.has_sinks, WORKGROUP),
+            Key::Convert(side, from, to) => {
+                convert::specialise(self.codec(side, from)?, self.codec(side, to)?, WORKGROUP)
+            }
+            Key::Copy(side, format) => {
+                copy_slots::specialise(self.codec(side, format)?.codec.layout().page_words, WORKGROUP)
+            }
+        }
+    }
+
+    /// Makes every pipeline that steps of these kinds can need.
+    pub fn warm_up(&mut self, backend: &mut dyn Backend, decode_rows: &[u32], prefill: bool) -> Result<()> {
+        let mut keys = vec![Key::Query, Key::Merge];
+        if self.uses_means() {
+            keys.push(Key::Mean);
+        }
+        for (open, sealed) in self.open.iter().zip(&self.sealed) {
+            keys.push(Key::Append(open.0, open.1));
+            keys.extend([Key::Copy(Side::K, open.0), Key::Copy(Side::V, open.1)]);
+            for (side, from, to) in [(Side::K, open.0, sealed.0), (Side::V, open.1, sealed.1)] {
+                if from != to {
+                    keys.extend([Key::Convert(side, from, to), Key::Convert(side, to, from)]);
+                }
+            }
+            for (k, v) in [*open, *sealed] {
+                keys.extend(decode_rows.iter().map(|rows| Key::Decode(rows.next_power_of_two().min(16), k, v)));
+                if prefill {
+                    keys.push(Key::Prefill(k, v));
+                }
+            }
+        }
+        for key in keys {
+            self.pipeline(backend, key)?;
+        }
+        Ok(())
+    }
+}

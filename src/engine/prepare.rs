@@ -1,0 +1,401 @@
+//! Before a step: sealing, the policy's moves, pages for the new rows, and the plan of the work.
+
+use super::journal::{Done, Journal};
+use super::moves::{Transfer, transfers};
+use super::sequence::Sequence;
+use super::storage::Group;
+use super::{Engine, Event, SeqId, SeqRows, beyond, unknown};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::FormatId;
+use crate::page::{PageId, flags};
+use crate::plan::{self, Class, Limits, PageSource, PlanSequence, StepPlan};
+use crate::policy::{Move, PageView};
+use crate::select::{Question, Selector};
+use std::collections::BTreeSet;
+
+/// What a step needs, worked out before anything is recorded.
+pub(super) struct Prepared {
+    /// Rows of each sequence, in the step's order.
+    pub rows: Vec<SeqRows>,
+    /// Query rows in all.
+    pub total_rows: u32,
+    /// Work by cache group.
+    pub plans: Vec<StepPlan>,
+    /// Bytes to move first, by cache group: pages that waited, then this step's own.
+    pub transfers: Vec<[Vec<Transfer>; 2]>,
+    /// What listeners will hear when the step is done.
+    pub events: Vec<Event>,
+}
+
+impl Engine {
+    pub(super) fn prepare_step(&mut self, rows: &[SeqRows], journal: &mut Journal) -> Result<Prepared> {
+        let mut seen = BTreeSet::new();
+        for r in rows {
+            let sequence = self.sequence(r.seq)?;
+            if !seen.insert(r.seq) {
+                return Err(Error::new(ErrorKind::Shape, format!("sequence {} stands twice in a step", r.seq.0), ""));
+            }
+            // Positions and page counts stay far below what u32 words can address.
+            if u64::from(sequence.logical) + u64::from(r.rows) > 1 << 30 {
+                return Err(beyond("begin_step", r.rows, sequence.logical));
+            }
+            if r.committed && sequence.committed != sequence.logical && r.rows > 0 {
+                return Err(Error::new(
+                    ErrorKind::Shape,
+                    format!(
+                        "committed rows after drafts: sequence {} holds {} tokens, {} committed",
+                        r.seq.0, sequence.logical, sequence.committed
+                    ),
+                    "commit or truncate the drafts first",
+                ));
+            }
+        }
+        let mut events = Vec::new();
+        let mut moved: Vec<[Vec<Transfer>; 2]> = Vec::with_capacity(self.groups.len());
+        for group in 0..self.groups.len() {
+            let waiting = std::mem::take(&mut self.pending[group]);
+            journal.0.push(Done::Pending { group, transfers: waiting.clone() });
+            moved.push([waiting, Vec::new()]);
+        }
+        self.apply_policy(rows, journal, &mut moved, &mut events)?;
+        let mut plan_sequences: Vec<Vec<PlanSequence>> = vec![Vec::new(); self.groups.len()];
+        let mut row_start = 0;
+        for r in rows {
+            for group in 0..self.groups.len() {
+                self.seal_due(r.seq, group, journal, &mut moved[group][1], &mut events)?;
+                let (mean_slot, measure_mean) = self.mean_slot(r, group, journal)?;
+                self.reserve(r, group, journal, &mut moved[group][1])?;
+                let first_position = self.sequence(r.seq)?.logical;
+                plan_sequences[group].push(PlanSequence {
+                    row_start,
+                    rows: r.rows,
+                    first_position,
+                    mean_slot,
+                    measure_mean,
+                });
+            }
+            row_start += r.rows;
+            let sequence = self.sequence_mut(r.seq)?;
+            journal.0.push(Done::Lengths { seq: r.seq, logical: sequence.logical, committed: sequence.committed });
+            sequence.logical += r.rows;
+            if r.committed {
+                sequence.committed = sequence.logical;
+            }
+        }
+        let plans = (0..self.groups.len()).map(|g| self.plan_group(g, rows, &plan_sequences[g])).collect::<Result<_>>()?;
+        Ok(Prepared { rows: rows.to_vec(), total_rows: row_start, plans, transfers: moved, events })
+    }
+
+    fn plan_group(&self, index: usize, rows: &[SeqRows], sequences: &[PlanSequence]) -> Result<StepPlan> {
+        let group = &self.groups[index];
+        let held = rows.iter().map(|r| self.sequence(r.seq)).collect::<Result<Vec<_>>>()?;
+        let caps = self.backend.caps();
+        let state_bytes = group.attention.partial_floats() as u64 * 4;
+        let most = caps.max_binding_bytes.min(caps.max_buffer_bytes) / state_bytes;
+        let limits = Limits {
+            layers: group.shape.layers.len(),
+            kv_heads: group.shape.kv_heads,
+            group: group.shape.group_size(),
+            page_tokens: group.shape.page_tokens,
+            window: group.window,
+            target_items: caps.target_workgroups as usize,
+            tile_rows: super::pipelines::tile_rows(caps.kind),
+            max_partials: usize::try_from(most).unwrap_or(usize::MAX).min(1 << 20),
+        };
+        let source = Source { group, index, sequences: &held, selector: self.selector.as_ref(), profile: &self.profile };
+        Ok(plan::build(&limits, sequences, &source))
+    }
+
+    /// Seals the pages of `seq` that are full, older than every owner's exact tail and outside the sink.
+    fn seal_due(
+        &mut self,
+        seq: SeqId,
+        index: usize,
+        journal: &mut Journal,
+        moves: &mut Vec<Transfer>,
+        events: &mut Vec<Event>,
+    ) -> Result<()> {
+        let size = self.groups[index].shape.page_tokens;
+        let heads = self.groups[index].shape.kv_heads;
+        let sequence = self.sequence(seq)?;
+        let limit = |s: &Sequence| (s.committed as usize).saturating_sub(self.profile.exact_tail_tokens) / size;
+        let first = self.profile.exact_sink_tokens.div_ceil(size);
+        let (end, row_count) = (limit(sequence), sequence.groups[index].pages.len());
+        let mut due: Vec<(usize, PageId)> = Vec::new();
+        for row in 0..row_count {
+            // The newest due pages come last and sealed ones form a prefix but for pins: walk back until one is found.
+            for page in (first..end.min(sequence.groups[index].pages[row].len())).rev() {
+                let id = sequence.groups[index].pages[row][page];
+                let held = self.groups[index].pool.page(id);
+                if held.descriptor.sealed() {
+                    break;
+                }
+                let pinned = held.descriptor.flags & flags::PINNED != 0
+                    || sequence.pinned((page * size) as u32, ((page + 1) * size) as u32);
+                let others_agree = held.references == 1
+                    || self.sequences.values().all(|s| s.groups[index].pages[row].get(page) != Some(&id) || limit(s) > page);
+                if !pinned && others_agree {
+                    due.push((row, id));
+                }
+            }
+        }
+        for (row, id) in due {
+            let (k, v) = self.groups[index].sealed[row / heads];
+            self.change(index, id, k, v, true, "sealed", journal, moves, events)?;
+        }
+        Ok(())
+    }
+
+    /// Changes a page's formats, with its transfers, its undo and its event.
+    #[allow(clippy::too_many_arguments)] // one call site a reason; a struct would only rename the list
+    fn change(
+        &mut self,
+        index: usize,
+        id: PageId,
+        k: FormatId,
+        v: FormatId,
+        seal: bool,
+        reason: &'static str,
+        journal: &mut Journal,
+        moves: &mut Vec<Transfer>,
+        events: &mut Vec<Event>,
+    ) -> Result<()> {
+        let change =
+            self.groups[index].with_pool(self.backend.as_mut(), |pool, backing| pool.change(id, k, v, seal, backing))?;
+        journal.0.push(Done::Changed { group: index, change });
+        moves.extend(transfers(&change.old, &change.new, u32::from(change.before.valid_tokens)));
+        if !self.listeners.is_empty() {
+            let name = |id: FormatId| self.registry.formats.get(id).map_or("?".into(), |f| f.name().to_string());
+            events.push(Event::PageConverted {
+                group: index,
+                page: id.0,
+                from: (name(change.old.k.0), name(change.old.v.0)),
+                to: (name(k), name(v)),
+                generation: change.before.generation.wrapping_add(1),
+                reason,
+            });
+        }
+        Ok(())
+    }
+
+    fn mean_slot(&mut self, r: &SeqRows, index: usize, journal: &mut Journal) -> Result<(u32, bool)> {
+        if !self.groups[index].uses_means() {
+            return Ok((0, false));
+        }
+        if let Some(slot) = self.sequence(r.seq)?.groups[index].mean_slot {
+            return Ok((slot, false));
+        }
+        if r.rows == 0 {
+            return Ok((0, false));
+        }
+        let Some(slot) = self.groups[index].mean_slots.pop() else {
+            return Err(Error::new(
+                ErrorKind::OutOfPages,
+                format!("{} sequences hold the means of their basis already", super::storage::MEAN_SLOTS),
+                "release a sequence, or use --basis hadamard",
+            ));
+        };
+        self.sequence_mut(r.seq)?.groups[index].mean_slot = Some(slot);
+        journal.0.push(Done::MeanSlot { seq: r.seq, group: index });
+        Ok((slot, true))
+    }
+
+    /// Makes room for a sequence's new rows: a copy of a shared tail page, then new pages.
+    fn reserve(&mut self, r: &SeqRows, index: usize, journal: &mut Journal, moves: &mut Vec<Transfer>) -> Result<()> {
+        if r.rows == 0 {
+            return Ok(());
+        }
+        let logical = self.sequence(r.seq)?.logical as usize;
+        let size = self.groups[index].shape.page_tokens;
+        let heads = self.groups[index].shape.kv_heads;
+        let end = logical + r.rows as usize;
+        for page in logical / size..end.div_ceil(size) {
+            let valid = (end - page * size).min(size) as u16;
+            let (used, first_position) = (logical.saturating_sub(page * size).min(size), (page * size) as u32);
+            for row in 0..self.sequence(r.seq)?.groups[index].pages.len() {
+                let (k, v) = self.groups[index].open[row / heads];
+                let held = self.sequence(r.seq)?.groups[index].pages[row].get(page).copied();
+                let id = match held {
+                    Some(id) if self.groups[index].pool.page(id).references == 1 => {
+                        let before = self.groups[index].pool.page(id).descriptor;
+                        journal.0.push(Done::Edited { group: index, page: id, before });
+                        id
+                    }
+                    shared => {
+                        let fresh = self.groups[index].with_pool(self.backend.as_mut(), |pool, backing| {
+                            pool.allocate(k, v, first_position, backing)
+                        })?;
+                        let sequence = self.sequences.get_mut(&r.seq).ok_or_else(|| unknown(r.seq))?;
+                        let pages = &mut sequence.groups[index].pages[row];
+                        if let Some(old) = shared {
+                            pages[page] = fresh;
+                            journal.0.push(Done::Replaced { seq: r.seq, group: index, row, at: page, old });
+                            let pool = &self.groups[index].pool;
+                            moves.extend(transfers(&pool.page(old).slots(), &pool.page(fresh).slots(), used as u32));
+                        } else {
+                            pages.push(fresh);
+                            journal.0.push(Done::Pushed { seq: r.seq, group: index, row });
+                        }
+                        fresh
+                    }
+                };
+                self.groups[index].pool.update(id, |d| d.valid_tokens = valid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces sealed pages that a truncation cuts by open pages; their bytes come over with the next step.
+    pub(super) fn reopen(&mut self, seq: SeqId, logical: u32, journal: &mut Journal) -> Result<()> {
+        for index in 0..self.groups.len() {
+            let size = self.groups[index].shape.page_tokens;
+            let heads = self.groups[index].shape.kv_heads;
+            let (page, keep) = (logical as usize / size, logical as usize % size);
+            if keep == 0 {
+                continue;
+            }
+            journal.0.push(Done::Waiting { group: index, length: self.pending[index].len() });
+            for row in 0..self.sequence(seq)?.groups[index].pages.len() {
+                let Some(&old) = self.sequence(seq)?.groups[index].pages[row].get(page) else { continue };
+                if !self.groups[index].pool.page(old).descriptor.sealed() {
+                    continue;
+                }
+                let (k, v) = self.groups[index].open[row / heads];
+                let group = &mut self.groups[index];
+                let fresh = group.with_pool(self.backend.as_mut(), |pool, backing| {
+                    pool.allocate(k, v, (page * size) as u32, backing)
+                })?;
+                group.pool.update(fresh, |d| {
+                    d.valid_tokens = keep as u16;
+                    d.flags |= flags::REOPENED;
+                });
+                self.sequence_mut(seq)?.groups[index].pages[row][page] = fresh;
+                journal.0.push(Done::Replaced { seq, group: index, row, at: page, old });
+                let pool = &self.groups[index].pool;
+                let bytes = transfers(&pool.page(old).slots(), &pool.page(fresh).slots(), keep as u32);
+                self.pending[index].extend(bytes);
+                self.counters.reopened += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_policy(
+        &mut self,
+        rows: &[SeqRows],
+        journal: &mut Journal,
+        moved: &mut [[Vec<Transfer>; 2]],
+        events: &mut Vec<Event>,
+    ) -> Result<()> {
+        if !self.policy.watches() {
+            return Ok(());
+        }
+        let views = self.views(rows)?;
+        let mut done = BTreeSet::new();
+        for Move::Convert { sequence, layer, kv_head, page, k, v, reason } in self.policy.decide(&views) {
+            let (index, layer_in_group) = self.shape.locate(layer).ok_or_else(|| no_layer(layer))?;
+            let row = layer_in_group * self.groups[index].shape.kv_heads + kv_head;
+            let id = self.sequence(sequence)?.groups[index].pages.get(row).and_then(|r| r.get(page)).copied();
+            let Some(id) = id else {
+                return Err(Error::new(
+                    ErrorKind::Shape,
+                    format!("the policy moves page {page} of layer {layer}, head {kv_head}, which is not there"),
+                    "",
+                ));
+            };
+            let held = &self.groups[index].pool.page(id).descriptor;
+            if !held.sealed() || held.flags & flags::PINNED != 0 {
+                return Err(Error::new(
+                    ErrorKind::Shape,
+                    format!("the policy moves page {page} of layer {layer}, head {kv_head}, which is open or pinned"),
+                    "",
+                ));
+            }
+            let (k, v) = (self.registry.formats.by_name(&k)?.0, self.registry.formats.by_name(&v)?.0);
+            if done.insert((index, id)) && (held.k_format, held.v_format) != (k, v) {
+                self.change(index, id, k, v, true, reason, journal, &mut moved[index][1], events)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn views(&self, rows: &[SeqRows]) -> Result<Vec<PageView>> {
+        let mut views = Vec::new();
+        let name = |id: FormatId| self.registry.formats.get(id).map_or("?".into(), |f| f.name().to_string());
+        for r in rows {
+            let sequence = self.sequence(r.seq)?;
+            for (group, held) in self.groups.iter().zip(&sequence.groups) {
+                for (row, pages) in held.pages.iter().enumerate() {
+                    for (at, &id) in pages.iter().enumerate() {
+                        let page = group.pool.page(id);
+                        let pinned = page.descriptor.flags & flags::PINNED != 0;
+                        if !page.descriptor.sealed() || pinned {
+                            continue;
+                        }
+                        views.push(PageView {
+                            sequence: r.seq,
+                            layer: group.shape.layers[row / group.shape.kv_heads],
+                            kv_head: row % group.shape.kv_heads,
+                            page: at,
+                            formats: (name(page.descriptor.k_format), name(page.descriptor.v_format)),
+                            age_tokens: (sequence.committed as usize)
+                                .saturating_sub((at + 1) * group.shape.page_tokens),
+                            references: page.references,
+                            pinned,
+                        });
+                    }
+                }
+            }
+        }
+        Ok(views)
+    }
+}
+
+pub(super) fn no_layer(layer: usize) -> Error {
+    Error::new(ErrorKind::Shape, format!("layer {layer} is in no cache group"), "")
+}
+
+/// The planner's view of one cache group.
+struct Source<'a> {
+    group: &'a Group,
+    index: usize,
+    sequences: &'a [&'a Sequence],
+    selector: &'a dyn Selector,
+    profile: &'a crate::profile::Profile,
+}
+
+impl PageSource for Source<'_> {
+    fn pages(&self, sequence: usize, layer: usize, kv_head: usize) -> &[PageId] {
+        &self.sequences[sequence].groups[self.index].pages[layer * self.group.shape.kv_heads + kv_head]
+    }
+
+    fn class(&self, page: PageId) -> Class {
+        let d = &self.group.pool.page(page).descriptor;
+        Class { k: d.k_format, v: d.v_format, segment_group: d.segment_group }
+    }
+
+    fn class_bytes(&self, class: Class) -> u64 {
+        let pool = &self.group.pool;
+        pool.slot_size(crate::shape::Side::K, class.k) + pool.slot_size(crate::shape::Side::V, class.v)
+    }
+
+    fn reads(&self, question: &Question, page: usize) -> bool {
+        crate::select::reads(self.selector, question, page)
+    }
+
+    fn question(&self, _: usize, layer: usize, kv_head: usize, first: u32, last: u32, pages: usize) -> Question {
+        let size = self.group.shape.page_tokens;
+        // The tail covers every row's own newest tokens, so it is counted from the first row.
+        let tail_start = (first as usize + 1).saturating_sub(self.profile.exact_tail_tokens.max(1)) / size;
+        Question {
+            layer: self.group.shape.layers[layer],
+            kv_head,
+            first_position: first,
+            last_position: last,
+            pages,
+            page_tokens: size,
+            sink_pages: self.profile.exact_sink_tokens.div_ceil(size),
+            tail_pages: pages.saturating_sub(tail_start),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What names in a profile stand for: formats, bases, selectors, policies. No globals.
+
+use crate::error::Result;
+use crate::format::{Format, FormatRegistry};
+use crate::policy::PolicyRegistry;
+use crate::select::{Selector, SelectorRegistry};
+use std::sync::Arc;
+
+/// Formats, selectors and policies that an engine may use.
+#[derive(Clone)]
+pub struct Registry {
+    /// Page formats.
+    pub formats: FormatRegistry,
+    /// Selectors.
+    pub selectors: SelectorRegistry,
+    /// Policies.
+    pub policies: PolicyRegistry,
+}
+
+impl Registry {
+    /// Everything that comes with the crate.
+    pub fn builtin() -> Self {
+        Registry {
+            formats: FormatRegistry::builtin(),
+            selectors: SelectorRegistry::builtin(),
+            policies: PolicyRegistry::builtin(),
+        }
+    }
+
+    /// Adds a format.
+    ///
+    /// # Errors
+    /// `Usage` when the name is taken.
+    pub fn with_format(mut self, format: Arc<dyn Format>) -> Result<Self> {
+        self.formats = self.formats.with(format)?;
+        Ok(self)
+    }
+
+    /// Adds a selector.
+    ///
+    /// # Errors
+    /// `Usage` when the name is taken.
+    pub fn with_selector(mut self, selector: Arc<dyn Selector>) -> Result<Self> {
+        self.selectors = self.selectors.with(selector)?;
+        Ok(self)
+    }
+
+    /// Adds a policy.
+    ///
+    /// # Errors
+    /// `Usage` when the name is taken.
+    pub fn with_policy(mut self, name: &str, make: crate::policy::MakePolicy) -> Result<Self> {
+        self.policies = self.policies.with(name, make)?;
+        Ok(self)
+    }
+}

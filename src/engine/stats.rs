@@ -1,0 +1,148 @@
+//! What a cache holds and reads: bits by value, bytes by class, and the sums that must agree.
+
+use super::{Engine, SeqId};
+use crate::error::Result;
+use std::collections::BTreeMap;
+
+/// Sums over the steps so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counters {
+    pub steps: u64,
+    pub rows: u64,
+    pub conversions: u64,
+    pub reopened: u64,
+    /// Decoding steps, and the sum of their bits read by cached value.
+    pub decode_steps: u64,
+    pub read_bits_sum: f64,
+}
+
+/// Bytes of an engine's buffers. `allocated()` equals what the backend counts for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Slots in use.
+    pub used_slot_bytes: u64,
+    /// Whole segments, the slots in use among them.
+    pub segment_bytes: u64,
+    /// Descriptor buffers.
+    pub descriptor_bytes: u64,
+    /// Step tables.
+    pub table_bytes: u64,
+    /// Means and sink logits.
+    pub basis_bytes: u64,
+    /// Prepared queries, partial states, staging.
+    pub scratch_bytes: u64,
+}
+
+impl Memory {
+    /// Everything reserved on the device by the engine.
+    pub fn allocated(&self) -> u64 {
+        self.segment_bytes + self.metadata() + self.scratch_bytes
+    }
+
+    /// Descriptors, tables, means.
+    pub fn metadata(&self) -> u64 {
+        self.descriptor_bytes + self.table_bytes + self.basis_bytes
+    }
+
+    /// Slots in use, metadata and scratch.
+    pub fn allocator_bytes(&self) -> u64 {
+        self.used_slot_bytes + self.metadata() + self.scratch_bytes
+    }
+}
+
+/// A cache's state in figures.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Sequences alive.
+    pub sequences: usize,
+    /// Distinct pages by (K format, V format).
+    pub pages: BTreeMap<(String, String), u64>,
+    /// Steps so far.
+    pub steps: u64,
+    /// Pages converted so far, sealing included.
+    pub conversions: u64,
+    /// Sealed pages opened again by a truncation.
+    pub reopened: u64,
+    /// Cached values, a shared page's once.
+    pub cached_values: u64,
+    /// Bits of slots in use a cached value.
+    pub resident_bits_per_value: Option<f64>,
+    /// Bits of pages read a cached value, mean over decoding steps.
+    pub read_bits_per_value: Option<f64>,
+    /// Bits of descriptors and table entries of live pages, and of means in use, a cached value.
+    pub metadata_bits_per_value: Option<f64>,
+    /// Bytes.
+    pub memory: Memory,
+}
+
+impl Stats {
+    /// Resident and metadata bits together.
+    pub fn total_bits_per_value(&self) -> Option<f64> {
+        Some(self.resident_bits_per_value? + self.metadata_bits_per_value?)
+    }
+}
+
+impl Engine {
+    /// Bytes of the engine's buffers.
+    pub fn memory(&self) -> Memory {
+        let mut memory = Memory::default();
+        for group in &self.groups {
+            let bytes = group.pool.bytes();
+            memory.used_slot_bytes += bytes.used;
+            memory.segment_bytes += bytes.reserved;
+            memory.descriptor_bytes += group.descriptors.bytes();
+            memory.table_bytes += group.tables.bytes();
+            let layers = if group.has_sinks { group.sinks.len() as u64 } else { 1 };
+            memory.basis_bytes += group.means.bytes + group.sinks.first().map_or(0, |s| s.bytes * layers);
+            memory.scratch_bytes += group.queries.bytes() + group.partials.bytes();
+        }
+        memory.scratch_bytes += self.staging.iter().map(super::storage::Scratch::bytes).sum::<u64>();
+        memory
+    }
+
+    /// The cache in figures.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            sequences: self.sequences.len(),
+            steps: self.counters.steps,
+            conversions: self.counters.conversions,
+            reopened: self.counters.reopened,
+            memory: self.memory(),
+            ..Stats::default()
+        };
+        let mut metadata_bytes = 0u64;
+        for group in &self.groups {
+            let name =
+                |id| self.registry.formats.get(id).map_or_else(|| "?".to_string(), |f| f.name().to_string());
+            let per_token = (group.shape.k_dim + group.shape.v_dim) as u64;
+            for (_, page) in group.pool.live() {
+                let d = &page.descriptor;
+                *stats.pages.entry((name(d.k_format), name(d.v_format))).or_default() += 1;
+                stats.cached_values += u64::from(d.valid_tokens) * per_token;
+                metadata_bytes += crate::page::PageDescriptor::BYTES as u64 + 4;
+            }
+            if group.uses_means() {
+                let used = u64::from(super::storage::MEAN_SLOTS) - group.mean_slots.len() as u64;
+                metadata_bytes += used * group.means.bytes / u64::from(super::storage::MEAN_SLOTS);
+            }
+        }
+        if stats.cached_values > 0 {
+            let values = stats.cached_values as f64;
+            stats.resident_bits_per_value = Some(stats.memory.used_slot_bytes as f64 * 8.0 / values);
+            stats.metadata_bits_per_value = Some(metadata_bytes as f64 * 8.0 / values);
+        }
+        if self.counters.decode_steps > 0 {
+            stats.read_bits_per_value = Some(self.counters.read_bits_sum / self.counters.decode_steps as f64);
+        }
+        stats
+    }
+
+    /// Cached values of the sequences in a step, each sequence counted whole.
+    pub(super) fn values_of(&self, sequences: impl Iterator<Item = SeqId>) -> Result<u64> {
+        let mut tokens = 0u64;
+        for seq in sequences {
+            tokens += u64::from(self.sequence(seq)?.cached());
+        }
+        Ok(tokens * self.shape.values_per_token() as u64)
+    }
+}

@@ -1,0 +1,420 @@
+//! One step: append, attend, and the caller's own kernels between them, in one recording.
+
+use super::journal::Journal;
+use super::moves;
+use super::pipelines::Key;
+use super::prepare::{Prepared, no_layer};
+use super::{Engine, Event};
+use crate::backend::{Backend, BufferSlice, Recording, SubmissionId, read_blocking};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::attention::{AttentionArgs, AttentionBuffers};
+use crate::kernel::{RowView, append, decode, mean, merge, prefill, query};
+use crate::plan::Route;
+use crate::shape::Side;
+use std::collections::BTreeSet;
+
+/// K, V or Q of a step: `[rows][heads][dim]` in f32.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// In a buffer of the engine's backend.
+    Device(RowView),
+    /// On the host; copied at the call.
+    Host(&'a [f32]),
+}
+
+/// Where a layer's attention goes: `[rows][query heads][v_dim]` in f32.
+#[derive(Debug)]
+pub enum Output<'a> {
+    /// Into a buffer of the engine's backend, once the step has run.
+    Device(RowView),
+    /// To the host: submits what is recorded and waits for it.
+    Host(&'a mut [f32]),
+}
+
+/// What a finished step did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepReport {
+    /// Steps so far, this one included.
+    pub step: u64,
+    /// Query rows.
+    pub rows: u32,
+    /// Bytes of pages that decoding rows read.
+    pub read_bytes: u64,
+    /// The last submission; `None` when all went into the caller's encoder.
+    pub submission: Option<SubmissionId>,
+}
+
+/// A step in the making. Dropped before anything was recorded, it leaves every sequence as it was.
+pub struct Step<'e> {
+    engine: &'e mut Engine,
+    prepared: Prepared,
+    journal: Option<Journal>,
+    recording: Recording,
+    appended: BTreeSet<usize>,
+    staged: usize,
+    begun: bool,
+    executed: bool,
+    submission: Option<SubmissionId>,
+}
+
+impl<'e> Step<'e> {
+    pub(super) fn new(engine: &'e mut Engine, prepared: Prepared, journal: Journal) -> Self {
+        Step {
+            engine,
+            prepared,
+            journal: Some(journal),
+            recording: Recording::new(),
+            appended: BTreeSet::new(),
+            staged: 0,
+            begun: false,
+            executed: false,
+            submission: None,
+        }
+    }
+
+    /// Query rows, all sequences together.
+    pub fn rows(&self) -> u32 {
+        self.prepared.total_rows
+    }
+
+    /// Positions of the rows, in order.
+    pub fn positions(&self) -> Vec<u32> {
+        let plan = &self.prepared.plans[0];
+        (0..plan.rows as usize).map(|r| plan.tables[plan.rows_at as usize + r * 4]).collect()
+    }
+
+    /// The backend, for the caller's own kernels.
+    pub fn backend(&mut self) -> &mut dyn Backend {
+        self.engine.backend.as_mut()
+    }
+
+    /// The recording, for the caller's own dispatches: they run in the order of the calls.
+    pub fn recording(&mut self) -> &mut Recording {
+        &mut self.recording
+    }
+
+    /// Uploads tables and records the moves: once, before the first work.
+    fn begin(&mut self) -> Result<()> {
+        if self.begun {
+            return Ok(());
+        }
+        let engine = &mut *self.engine;
+        let backend = engine.backend.as_mut();
+        for ((group, plan), moved) in
+            engine.groups.iter_mut().zip(&mut self.prepared.plans).zip(&self.prepared.transfers)
+        {
+            let moves: usize = moved.iter().map(Vec::len).sum();
+            group.tables.ensure(backend, ((plan.tables.len() + moves * 4).max(4) * 4) as u64)?;
+            let rows = u64::from(plan.rows) * group.attention.q_heads() as u64;
+            group.queries.ensure(backend, rows.max(1) * group.attention.query_floats() as u64 * 4)?;
+            let states = plan.partials.max(1) as u64;
+            group.partials.ensure(backend, states * group.attention.partial_floats() as u64 * 4)?;
+            let slice = group.tables.slice()?;
+            for batch in moved {
+                moves::record(group, backend, batch, slice, &mut plan.tables, &mut self.recording)?;
+            }
+            group.upload_descriptors(backend)?;
+            if !plan.tables.is_empty() {
+                backend.write(slice.buffer, 0, bytemuck::cast_slice(&plan.tables))?;
+            }
+        }
+        self.begun = true;
+        Ok(())
+    }
+
+    fn locate(&self, layer: usize) -> Result<(usize, usize)> {
+        self.engine.shape.locate(layer).ok_or_else(|| no_layer(layer))
+    }
+
+    /// Puts host rows into a staging buffer of this step.
+    fn stage(&mut self, what: &str, rows: &[f32], width: usize) -> Result<RowView> {
+        let wanted = self.prepared.total_rows as usize * width;
+        if rows.len() != wanted {
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!("{what} holds {} floats, {} rows of {width} are wanted", rows.len(), self.prepared.total_rows),
+                "",
+            ));
+        }
+        let slice = self.staging(wanted)?;
+        self.engine.backend.write(slice.buffer, 0, bytemuck::cast_slice(rows))?;
+        Ok(RowView { slice, offset: 0, stride: width as u32 })
+    }
+
+    fn staging(&mut self, floats: usize) -> Result<BufferSlice> {
+        let engine = &mut *self.engine;
+        if engine.staging.len() == self.staged {
+            engine.staging.push(super::storage::Scratch::new("staging"));
+        }
+        let scratch = &mut engine.staging[self.staged];
+        scratch.ensure(engine.backend.as_mut(), floats as u64 * 4)?;
+        self.staged += 1;
+        scratch.slice()
+    }
+
+    fn view(&mut self, what: &str, input: Input<'_>, width: usize) -> Result<RowView> {
+        match input {
+            Input::Host(rows) => self.stage(what, rows, width),
+            Input::Device(view) => {
+                check_view(what, &view, self.prepared.total_rows, width)?;
+                Ok(view)
+            }
+        }
+    }
+
+    /// Records the layer's new keys and values, `[rows][kv_heads][dim]`, keys already turned to their positions.
+    ///
+    /// # Errors
+    /// `Shape` for an unknown layer, one appended before, or tensors that do not hold the rows.
+    pub fn append(&mut self, layer: usize, k: Input<'_>, v: Input<'_>) -> Result<()> {
+        let (index, at) = self.locate(layer)?;
+        if self.appended.contains(&layer) {
+            return Err(Error::new(ErrorKind::Shape, format!("layer {layer} is appended twice in a step"), ""));
+        }
+        let heads = self.engine.groups[index].shape.kv_heads;
+        let (k_dim, v_dim) = (self.engine.groups[index].shape.k_dim, self.engine.groups[index].shape.v_dim);
+        self.begin()?;
+        let k_in = self.view("K", k, heads * k_dim)?;
+        let v_in = self.view("V", v, heads * v_dim)?;
+        let engine = &mut *self.engine;
+        let backend = engine.backend.as_mut();
+        let group = &mut engine.groups[index];
+        let plan = &self.prepared.plans[index];
+        let tables = group.tables.slice()?;
+        let means = group.mean_place(at);
+        if plan.means.1 > 0 {
+            let pipeline = group.pipeline(backend, Key::Mean)?;
+            let buffers = mean::Buffers { k_in, v_in, tables, means: group.means };
+            let args = mean::Args { items: plan.means.1, items_at: plan.means.0, means };
+            self.recording.dispatch(mean::dispatch(pipeline, heads, &buffers, &args));
+        }
+        for batch in &plan.layers[at].append {
+            let pipeline = group.pipeline(backend, Key::Append(batch.class.k, batch.class.v))?;
+            let (k_slab, v_slab) = slabs(group, batch.class)?;
+            let descs = group.descriptors.slice()?;
+            let buffers = append::Buffers { k_in, v_in, tables, descs, means: group.means, k_slab, v_slab };
+            let args = append::Args { items: batch.items, items_at: batch.items_at, rows_at: plan.rows_at, means };
+            self.recording.dispatch(append::dispatch(pipeline, heads, &buffers, &args));
+        }
+        self.appended.insert(layer);
+        Ok(())
+    }
+
+    /// Records the layer's attention of queries `[rows][query heads][k_dim]` over everything cached, the step's own
+    /// rows included.
+    ///
+    /// # Errors
+    /// `Shape` when the layer was not appended in this step or a tensor does not fit; what the backend says when the
+    /// output is the host's.
+    pub fn attend(&mut self, layer: usize, q: Input<'_>, out: Output<'_>) -> Result<()> {
+        let (index, at) = self.locate(layer)?;
+        let rows = self.prepared.total_rows;
+        if rows == 0 {
+            return Ok(());
+        }
+        if !self.appended.contains(&layer) {
+            return Err(Error::new(ErrorKind::Shape, format!("layer {layer} attends before it appends"), "append first"));
+        }
+        let (q_heads, k_dim, v_dim) = {
+            let shape = &self.engine.groups[index].shape;
+            (shape.q_heads, shape.k_dim, shape.v_dim)
+        };
+        let q_in = self.view("Q", q, q_heads * k_dim)?;
+        match out {
+            Output::Device(view) => {
+                check_view("the output", &view, rows, q_heads * v_dim)?;
+                self.record_attention(index, at, q_in, view)
+            }
+            Output::Host(floats) => {
+                let width = q_heads * v_dim;
+                if floats.len() != rows as usize * width {
+                    return Err(Error::new(
+                        ErrorKind::Shape,
+                        format!("the output holds {} floats, {rows} rows of {width} are wanted", floats.len()),
+                        "",
+                    ));
+                }
+                let slice = self.staging(floats.len())?;
+                self.record_attention(index, at, q_in, RowView { slice, offset: 0, stride: width as u32 })?;
+                self.submit()?;
+                let bytes = read_blocking(self.engine.backend.as_mut(), slice.buffer, 0, floats.len() as u64 * 4)?;
+                bytemuck::cast_slice_mut(floats).copy_from_slice(&bytes);
+                Ok(())
+            }
+        }
+    }
+
+    fn record_attention(&mut self, index: usize, at: usize, q_in: RowView, out: RowView) -> Result<()> {
+        let rows = self.prepared.total_rows;
+        let engine = &mut *self.engine;
+        let backend = engine.backend.as_mut();
+        let group = &mut engine.groups[index];
+        let plan = &self.prepared.plans[index];
+        let q_heads = group.shape.q_heads;
+        let (tables, q, partials) = (group.tables.slice()?, group.queries.slice()?, group.partials.slice()?);
+        let means = group.mean_place(at);
+        let pipeline = group.pipeline(backend, Key::Query)?;
+        let buffers = query::Buffers { q_in, tables, means: group.means, q_out: q };
+        let args = query::Args { rows_at: plan.rows_at, rows, means, scale: group.scale };
+        self.recording.dispatch(query::dispatch(pipeline, q_heads, &buffers, &args));
+        for batch in &plan.layers[at].attend {
+            let (k_slab, v_slab) = slabs(group, batch.class)?;
+            let descs = group.descriptors.slice()?;
+            let buffers = AttentionBuffers { k_slab, v_slab, descs, tables, q, partials };
+            let args = AttentionArgs {
+                items: batch.items,
+                items_at: batch.items_at,
+                rows_at: plan.rows_at,
+                window: group.window.unwrap_or(0) as u32,
+                softcap: group.softcap,
+            };
+            self.recording.dispatch(match batch.route {
+                Route::Decode(rows) => {
+                    let pipeline = group.pipeline(backend, Key::Decode(rows, batch.class.k, batch.class.v))?;
+                    decode::dispatch(pipeline, &buffers, &args)
+                }
+                Route::Prefill => {
+                    let pipeline = group.pipeline(backend, Key::Prefill(batch.class.k, batch.class.v))?;
+                    prefill::dispatch(pipeline, &buffers, &args)
+                }
+            });
+        }
+        let pipeline = group.pipeline(backend, Key::Merge)?;
+        let buffers = merge::Buffers { partials, tables, means: group.means, sinks: group.sinks[at], out };
+        let args = merge::Args { rows_at: plan.rows_at, rows, lists_at: plan.layers[at].lists_at, means };
+        self.recording.dispatch(merge::dispatch(pipeline, q_heads, &buffers, &args));
+        self.recording.boundary();
+        Ok(())
+    }
+
+    /// Submits what is recorded so far.
+    ///
+    /// # Errors
+    /// What the device says; the engine then refuses further steps.
+    pub fn submit(&mut self) -> Result<SubmissionId> {
+        self.begin()?;
+        self.executed = true;
+        let recording = std::mem::take(&mut self.recording);
+        match self.engine.backend.submit(recording) {
+            Ok(id) => {
+                self.submission = Some(id);
+                Ok(id)
+            }
+            Err(error) => {
+                self.engine.broken = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Records what is pending into the caller's encoder; the caller submits it before the next step begins.
+    ///
+    /// # Errors
+    /// `Unsupported` on another backend; what wgpu says.
+    #[cfg(feature = "wgpu")]
+    pub fn record_into(&mut self, encoder: &mut ::wgpu::CommandEncoder) -> Result<()> {
+        self.begin()?;
+        let recording = std::mem::take(&mut self.recording);
+        let Some(backend) = self.engine.backend.as_wgpu() else {
+            return Err(Error::new(ErrorKind::Unsupported, "record_into needs the wgpu backend", "use submit"));
+        };
+        self.executed = true;
+        backend.record_into(recording, encoder)
+    }
+
+    /// Submits the rest and closes the step.
+    ///
+    /// # Errors
+    /// `Shape` naming layers whose rows were never appended: the step's tokens are taken back then.
+    pub fn finish(mut self) -> Result<StepReport> {
+        self.begin()?;
+        if !self.recording.is_empty() {
+            self.submit()?;
+        }
+        self.executed = true;
+        let missing: Vec<usize> = match self.prepared.total_rows {
+            0 => Vec::new(),
+            _ => {
+                let layers = self.engine.shape.groups.iter().flat_map(|g| g.layers.iter().copied());
+                layers.filter(|l| !self.appended.contains(l)).collect()
+            }
+        };
+        let rows = std::mem::take(&mut self.prepared.rows);
+        self.close();
+        if !missing.is_empty() {
+            for r in &rows {
+                let length = self.engine.sequence(r.seq)?.logical - r.rows;
+                self.engine.truncate(r.seq, length)?;
+            }
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!("the step ended without rows for layers {missing:?}"),
+                "append every layer of the shape in every step",
+            ));
+        }
+        let engine = &mut *self.engine;
+        let read_bytes = self.prepared.plans.iter().flat_map(|p| &p.layers).map(|l| l.read_bytes).sum();
+        let decoding = rows.iter().any(|r| r.rows > 0) && rows.iter().all(|r| r.rows <= 16);
+        if decoding {
+            let values = engine.values_of(rows.iter().filter(|r| r.rows > 0).map(|r| r.seq))?;
+            engine.counters.decode_steps += 1;
+            engine.counters.read_bits_sum += read_bytes as f64 * 8.0 / values.max(1) as f64;
+        }
+        let report = StepReport {
+            step: engine.counters.steps,
+            rows: self.prepared.total_rows,
+            read_bytes,
+            submission: self.submission,
+        };
+        for event in std::mem::take(&mut self.prepared.events) {
+            engine.listeners.send(event);
+        }
+        engine.listeners.send(Event::StepDone { step: report.step, rows: report.rows, read_bytes });
+        Ok(report)
+    }
+
+    /// The step happened: replaced pages go, slots retire.
+    fn close(&mut self) {
+        let Some(journal) = self.journal.take() else { return };
+        let engine = &mut *self.engine;
+        for done in &journal.0 {
+            if let super::journal::Done::Changed { .. } = done {
+                engine.counters.conversions += 1;
+            }
+        }
+        engine.counters.steps += 1;
+        engine.counters.rows += u64::from(self.prepared.total_rows);
+        journal.accept(&mut engine.groups);
+        engine.groups.iter_mut().for_each(|g| g.pool.reclaim());
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        if self.executed {
+            self.close();
+        } else if let Some(journal) = self.journal.take() {
+            self.engine.roll_back(journal);
+        }
+    }
+}
+
+fn slabs(group: &super::storage::Group, class: crate::plan::Class) -> Result<(BufferSlice, BufferSlice)> {
+    let key = |side, format| crate::page::SegmentKey { group: class.segment_group, side, format };
+    Ok((group.segment_of(key(Side::K, class.k))?, group.segment_of(key(Side::V, class.v))?))
+}
+
+fn check_view(what: &str, view: &RowView, rows: u32, width: usize) -> Result<()> {
+    let last = u64::from(rows.max(1) - 1) * u64::from(view.stride) + u64::from(view.offset) + width as u64;
+    if rows > 0 && ((view.stride as usize) < width && rows > 1 || last * 4 > view.slice.bytes) {
+        return Err(Error::new(
+            ErrorKind::Shape,
+            format!(
+                "{what}: {rows} rows of {width} floats at offset {}, stride {} do not fit {} bytes",
+                view.offset, view.stride, view.slice.bytes
+            ),
+            "",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,343 @@
+//! What an engine holds on the device for one cache group: segments, descriptors, tables and workspace.
+
+use super::registry::Registry;
+use crate::backend::{Backend, BufferId, BufferSlice, CodecUse};
+use crate::basis::BasisRegistry;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::FormatId;
+use crate::kernel::attention::AttentionShape;
+use crate::kernel::{MeanPlace, SideBases, SideBasis};
+use crate::page::{Backing, PageDescriptor, Pool, SegmentKey, SlotSpec, Slots};
+use crate::profile::Profile;
+use crate::shape::{CacheGroup, GroupKind, Side};
+use std::collections::{BTreeMap, HashMap};
+
+/// A buffer that grows by doubling. Its bytes are not kept when it grows.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    label: &'static str,
+    buffer: Option<BufferId>,
+    bytes: u64,
+}
+
+impl Scratch {
+    pub fn new(label: &'static str) -> Self {
+        Scratch { label, buffer: None, bytes: 0 }
+    }
+
+    /// Room for `bytes` bytes; true when the buffer is a new one.
+    pub fn ensure(&mut self, backend: &mut dyn Backend, bytes: u64) -> Result<bool> {
+        if self.buffer.is_some() && self.bytes >= bytes {
+            return Ok(false);
+        }
+        let most = backend.caps().max_binding_bytes.min(backend.caps().max_buffer_bytes);
+        if bytes > most {
+            return Err(Error::new(
+                ErrorKind::OutOfMemory,
+                format!("{} needs {bytes} bytes in one binding, the adapter's limit is {most}", self.label),
+                "use a smaller step: fewer rows, or a shorter prefill chunk",
+            ));
+        }
+        let size = bytes.max(256).next_power_of_two().min(most);
+        let fresh = backend.alloc(self.label, size)?;
+        if let Some(old) = self.buffer.replace(fresh) {
+            backend.free(old);
+        }
+        self.bytes = size;
+        Ok(true)
+    }
+
+    pub fn slice(&self) -> Result<BufferSlice> {
+        let buffer = self.buffer.ok_or_else(|| Error::new(ErrorKind::Shape, format!("{} is not there yet", self.label), ""))?;
+        Ok(BufferSlice::whole(buffer, self.bytes))
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn release(&mut self, backend: &mut dyn Backend) {
+        if let Some(buffer) = self.buffer.take() {
+            backend.free(buffer);
+        }
+        self.bytes = 0;
+    }
+}
+
+/// How a group's attention scores.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AttentionOptions {
+    /// Factor of the logits; `None` for `1/√k_dim`.
+    pub scale: Option<f32>,
+    /// Logits pass through `cap · tanh(s / cap)`.
+    pub softcap: Option<f32>,
+    /// Attention-sink logits, `[layer in group][query head]`.
+    pub sinks: Option<Vec<Vec<f32>>>,
+}
+
+/// One cache group's pages and buffers.
+pub(super) struct Group {
+    pub shape: CacheGroup,
+    pub attention: AttentionShape,
+    pub scale: f32,
+    pub softcap: f32,
+    pub window: Option<usize>,
+    pub bases: SideBases,
+    pub pool: Pool,
+    pub codecs: BTreeMap<(Side, FormatId), CodecUse>,
+    /// Formats of open pages, by layer in group.
+    pub open: Vec<(FormatId, FormatId)>,
+    /// Formats of sealed pages, by layer in group.
+    pub sealed: Vec<(FormatId, FormatId)>,
+    pub segments: HashMap<SegmentKey, BufferSlice>,
+    pub descriptors: Scratch,
+    pub tables: Scratch,
+    pub queries: Scratch,
+    pub partials: Scratch,
+    /// Means of sequences, then 256-aligned sink logits by layer; dummies when unused.
+    pub means: BufferSlice,
+    pub mean_slots: Vec<u32>,
+    pub sinks: Vec<BufferSlice>,
+    pub has_sinks: bool,
+    pub pipelines: HashMap<super::pipelines::Key, crate::backend::PipelineId>,
+}
+
+/// Sequences whose means an engine can hold at once.
+pub(super) const MEAN_SLOTS: u32 = 64;
+
+impl Group {
+    pub fn new(
+        backend: &mut dyn Backend,
+        shape: &CacheGroup,
+        profile: &Profile,
+        registry: &Registry,
+        options: &super::EngineOptions,
+        attention: &AttentionOptions,
+    ) -> Result<Self> {
+        shape.validate()?;
+        let mut codecs = BTreeMap::new();
+        for (id, format) in registry.formats.iter() {
+            for side in Side::BOTH {
+                // A format that refuses this geometry is only missed when something asks for it.
+                if let Ok(codec) = format.codec(side, shape.geometry(side)) {
+                    codecs.insert((side, id), CodecUse { format: format.name().into(), codec });
+                }
+            }
+        }
+        let (mut open, mut sealed) = (Vec::new(), Vec::new());
+        for &layer in &shape.layers {
+            let (k, v) = profile.layer_formats(layer);
+            let mut pair = [FormatId(0); 2];
+            let mut open_pair = pair;
+            for (i, (side, name)) in [(Side::K, k), (Side::V, v)].into_iter().enumerate() {
+                let (id, format) = registry.formats.by_name(name)?;
+                // Asked again, so that the refusal is the format's own words.
+                format.codec(side, shape.geometry(side))?;
+                pair[i] = id;
+                let open_name = if name == "f32" { "f32" } else { "f16" };
+                open_pair[i] = registry.formats.by_name(open_name)?.0;
+            }
+            sealed.push((pair[0], pair[1]));
+            open.push((open_pair[0], open_pair[1]));
+        }
+        let bases = SideBases {
+            k: side_basis(profile.k_basis.as_deref(), Side::K, profile, shape, registry)?,
+            v: side_basis(profile.v_basis.as_deref(), Side::V, profile, shape, registry)?,
+        };
+        let rows = (shape.layers.len() * shape.kv_heads) as u64;
+        let pages = |tokens: usize| (tokens / shape.page_tokens + 1) as u64;
+        let exact = profile.exact_sink_tokens + profile.exact_tail_tokens + options.chunk_tokens;
+        let slots = codecs
+            .iter()
+            .map(|(&(side, id), codec)| {
+                let holds_all = sealed.iter().any(|p| if side == Side::K { p.0 == id } else { p.1 == id });
+                let tokens = if holds_all { options.context_tokens.max(exact) } else { exact };
+                let first_slots = (rows * pages(tokens)).min(u64::from(u32::MAX)) as u32;
+                let bytes = codec.codec.layout().page_bytes() as u64;
+                ((side, id), SlotSpec { bytes, first_slots: first_slots.max(64) })
+            })
+            .collect();
+        let caps = backend.caps();
+        let segment = caps.max_binding_bytes.min(caps.max_buffer_bytes);
+        let window = match shape.kind {
+            GroupKind::Window(w) => Some(w),
+            GroupKind::Full => None,
+        };
+        let scale = attention.scale.unwrap_or(1.0 / (shape.k_dim as f32).sqrt());
+        let softcap = attention.softcap.unwrap_or(0.0);
+        if !scale.is_finite() || !softcap.is_finite() || softcap < 0.0 {
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!("attention scale {scale} and softcap {softcap} must be finite, the cap not negative"),
+                "",
+            ));
+        }
+        let attention_shape = AttentionShape {
+            kv_heads: shape.kv_heads,
+            group: shape.group_size(),
+            k_dim: shape.k_dim,
+            v_dim: shape.v_dim,
+            page_tokens: shape.page_tokens,
+            window: window.is_some(),
+            softcap: attention.softcap.is_some(),
+        };
+        let uses_means = bases.k.mean || bases.v.mean;
+        let slot_floats = rows * (shape.k_dim + shape.v_dim) as u64;
+        let mean_bytes = if uses_means { slot_floats * 4 * u64::from(MEAN_SLOTS) } else { 256 };
+        let means = BufferSlice::whole(backend.alloc("means", mean_bytes)?, mean_bytes);
+        let mut group = Group {
+            shape: shape.clone(),
+            attention: attention_shape,
+            scale,
+            softcap,
+            window,
+            bases,
+            pool: Pool::new(slots, segment, options.kv_budget_bytes),
+            codecs,
+            open,
+            sealed,
+            segments: HashMap::new(),
+            descriptors: Scratch::new("descriptors"),
+            tables: Scratch::new("tables"),
+            queries: Scratch::new("queries"),
+            partials: Scratch::new("partials"),
+            means,
+            mean_slots: (0..if uses_means { MEAN_SLOTS } else { 0 }).rev().collect(),
+            sinks: Vec::new(),
+            has_sinks: attention.sinks.is_some(),
+            pipelines: HashMap::new(),
+        };
+        group.make_sinks(backend, attention)?;
+        Ok(group)
+    }
+
+    fn make_sinks(&mut self, backend: &mut dyn Backend, attention: &AttentionOptions) -> Result<()> {
+        let layers = self.shape.layers.len();
+        let stride = (self.shape.q_heads as u64 * 4).next_multiple_of(256);
+        let buffer = backend.alloc("sink logits", if self.has_sinks { stride * layers as u64 } else { stride })?;
+        for layer in 0..layers {
+            let at = if self.has_sinks { stride * layer as u64 } else { 0 };
+            self.sinks.push(BufferSlice { buffer, offset: at, bytes: stride });
+        }
+        let Some(sinks) = &attention.sinks else { return Ok(()) };
+        if sinks.len() != layers || sinks.iter().any(|s| s.len() != self.shape.q_heads) {
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!("sink logits are wanted for {layers} layers of {} heads", self.shape.q_heads),
+                "",
+            ));
+        }
+        for (slice, logits) in self.sinks.iter().zip(sinks) {
+            backend.write(slice.buffer, slice.offset, bytemuck::cast_slice(logits))?;
+        }
+        Ok(())
+    }
+
+    /// Where a layer's means lie.
+    pub fn mean_place(&self, layer: usize) -> MeanPlace {
+        MeanPlace::new(&self.attention, self.shape.layers.len(), layer)
+    }
+
+    /// Whether sequences of this group carry means.
+    pub fn uses_means(&self) -> bool {
+        self.bases.k.mean || self.bases.v.mean
+    }
+
+    /// The pool, with the backend as its memory.
+    pub fn with_pool<T>(&mut self, backend: &mut dyn Backend, act: impl FnOnce(&mut Pool, &mut dyn Backing) -> T) -> T {
+        let mut backing = Segments { segments: &mut self.segments, backend };
+        act(&mut self.pool, &mut backing)
+    }
+
+    /// The segment that holds `side` of `slots`.
+    pub fn segment(&self, slots: &Slots, side: Side) -> Result<BufferSlice> {
+        self.segment_of(slots.segment(side))
+    }
+
+    /// The buffer of a segment.
+    pub fn segment_of(&self, key: SegmentKey) -> Result<BufferSlice> {
+        self.segments
+            .get(&key)
+            .copied()
+            .ok_or_else(|| Error::new(ErrorKind::Shape, format!("segment {key:?} is not there"), ""))
+    }
+
+    /// The codec of a format on a side.
+    ///
+    /// # Errors
+    /// `Unsupported` for a format that refused the head size.
+    pub fn codec(&self, side: Side, format: FormatId) -> Result<CodecUse> {
+        self.codecs.get(&(side, format)).cloned().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unsupported,
+                format!("format {} cannot hold {} rows of {}", format.0, side.as_str(), self.shape.head_dim(side)),
+                "choose another format",
+            )
+        })
+    }
+
+    /// Uploads descriptors that changed, growing their buffer when there are more pages than it holds.
+    pub fn upload_descriptors(&mut self, backend: &mut dyn Backend) -> Result<()> {
+        let bytes = (self.pool.descriptor_count() * PageDescriptor::BYTES) as u64;
+        if self.descriptors.ensure(backend, bytes)? {
+            self.pool.touch_all();
+        }
+        let buffer = self.descriptors.slice()?.buffer;
+        for (first, words) in self.pool.take_dirty() {
+            backend.write(buffer, u64::from(first) * PageDescriptor::BYTES as u64, bytemuck::cast_slice(&words))?;
+        }
+        Ok(())
+    }
+
+    /// Frees every buffer.
+    pub fn release(&mut self, backend: &mut dyn Backend) {
+        for (_, slice) in self.segments.drain() {
+            backend.free(slice.buffer);
+        }
+        for scratch in [&mut self.descriptors, &mut self.tables, &mut self.queries, &mut self.partials] {
+            scratch.release(backend);
+        }
+        backend.free(self.means.buffer);
+        if let Some(first) = self.sinks.first() {
+            backend.free(first.buffer);
+        }
+    }
+}
+
+struct Segments<'a> {
+    segments: &'a mut HashMap<SegmentKey, BufferSlice>,
+    backend: &'a mut dyn Backend,
+}
+
+impl Backing for Segments<'_> {
+    fn reserve(&mut self, key: SegmentKey, bytes: u64) -> Result<()> {
+        let buffer = self.backend.alloc(&format!("{} pages", key.side.as_str()), bytes)?;
+        self.segments.insert(key, BufferSlice::whole(buffer, bytes));
+        Ok(())
+    }
+}
+
+/// The basis of a side: the profile's word, else `hadamard` when a layer's format wants rotated rows.
+fn side_basis(
+    word: Option<&str>,
+    side: Side,
+    profile: &Profile,
+    shape: &CacheGroup,
+    registry: &Registry,
+) -> Result<SideBasis> {
+    let word = match word {
+        Some(word) => word,
+        None => {
+            let mut wants = false;
+            for &layer in &shape.layers {
+                let (k, v) = profile.layer_formats(layer);
+                let name = if side == Side::K { k } else { v };
+                wants |= registry.formats.by_name(name)?.1.wants_rotation();
+            }
+            if wants { "hadamard" } else { "none" }
+        }
+    };
+    let bases = BasisRegistry::builtin();
+    let basis = bases.by_name(word)?;
+    Ok(SideBasis { rotate: basis.rotates(), mean: basis.removes_mean() })
+}

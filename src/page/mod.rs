@@ -1,0 +1,11 @@
+//! Pages: descriptors, slabs of equal slots, and the pool that hands both out.
+//!
+//! Nothing here touches a device. The pool asks a [`Backing`] for memory and tells the truth about bytes.
+
+mod descriptor;
+mod pool;
+mod slab;
+
+pub use descriptor::{NONE, PageDescriptor, Tier, flags};
+pub use pool::{Backing, Change, Page, PageId, Pool, PoolBytes, SlotSpec, Slots};
+pub use slab::{SegmentKey, Slab};

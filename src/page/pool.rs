@@ -1,0 +1,456 @@
+//! The pool of one cache group: pages with reference counts and generations, over slabs.
+
+use super::descriptor::{PageDescriptor, Tier, flags};
+use super::slab::{SegmentKey, Slab};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::FormatId;
+use crate::shape::Side;
+use std::collections::BTreeMap;
+
+/// A page of a pool: also the index of its descriptor in device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageId(pub u32);
+
+/// Provides the memory of segments.
+pub trait Backing {
+    /// Makes the segment `key` of `bytes` bytes.
+    ///
+    /// # Errors
+    /// Whatever the device says; the pool is then as it was.
+    fn reserve(&mut self, key: SegmentKey, bytes: u64) -> Result<()>;
+}
+
+/// The two slots of a page and what they hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// Segment group of both.
+    pub group: u16,
+    /// K format and slot.
+    pub k: (FormatId, u32),
+    /// V format and slot.
+    pub v: (FormatId, u32),
+}
+
+impl Slots {
+    /// Format and slot of `side`.
+    pub fn side(&self, side: Side) -> (FormatId, u32) {
+        match side {
+            Side::K => self.k,
+            Side::V => self.v,
+        }
+    }
+
+    /// The segment of `side`.
+    pub fn segment(&self, side: Side) -> SegmentKey {
+        SegmentKey { group: self.group, side, format: self.side(side).0 }
+    }
+}
+
+/// A page's descriptor and owners.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// What kernels read.
+    pub descriptor: PageDescriptor,
+    /// Sequences that hold it.
+    pub references: u32,
+}
+
+impl Page {
+    /// The page's slots.
+    pub fn slots(&self) -> Slots {
+        let d = &self.descriptor;
+        Slots { group: d.segment_group, k: (d.k_format, d.k_slot), v: (d.v_format, d.v_slot) }
+    }
+}
+
+/// A change of a page's format or place: the bytes go from `old` to `new`.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// The page.
+    pub page: PageId,
+    /// Its descriptor before, for undoing.
+    pub before: PageDescriptor,
+    /// Slots to read.
+    pub old: Slots,
+    /// Slots to write; a side whose slot is the same is left where it is.
+    pub new: Slots,
+}
+
+/// Bytes of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolBytes {
+    /// Slots in use.
+    pub used: u64,
+    /// Whole segments.
+    pub reserved: u64,
+    /// Slots of retired pages that a running step may still read; part of `used`.
+    pub retiring: u64,
+}
+
+/// Pages, slots and segments of one cache group.
+#[derive(Debug)]
+pub struct Pool {
+    slots: BTreeMap<(Side, FormatId), SlotSpec>,
+    /// Segment groups so far.
+    groups: u16,
+    slabs: BTreeMap<SegmentKey, Slab>,
+    pages: Vec<Option<Page>>,
+    free_pages: std::collections::BinaryHeap<std::cmp::Reverse<u32>>,
+    retiring: Vec<Slots>,
+    retiring_sides: Vec<(SegmentKey, u32)>,
+    dirty: Vec<u32>,
+    max_segment_bytes: u64,
+    budget_bytes: Option<u64>,
+    used_bytes: u64,
+}
+
+const MAX_SEGMENT_GROUPS: u16 = 4096;
+
+/// How one side and format is laid into segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotSpec {
+    /// Bytes of a slot.
+    pub bytes: u64,
+    /// Slots of the first segment; each later one doubles what there is.
+    pub first_slots: u32,
+}
+
+impl Pool {
+    /// A pool for the given sides and formats. A segment holds at most `max_segment_bytes`; `budget_bytes` bounds
+    /// the slots in use.
+    pub fn new(slots: BTreeMap<(Side, FormatId), SlotSpec>, max_segment_bytes: u64, budget_bytes: Option<u64>) -> Self {
+        Pool {
+            slots,
+            groups: 0,
+            slabs: BTreeMap::new(),
+            pages: Vec::new(),
+            free_pages: std::collections::BinaryHeap::new(),
+            retiring: Vec::new(),
+            retiring_sides: Vec::new(),
+            dirty: Vec::new(),
+            max_segment_bytes,
+            budget_bytes,
+            used_bytes: 0,
+        }
+    }
+
+    /// A new open page with one reference, and no tokens yet.
+    ///
+    /// # Errors
+    /// `OutOfPages` above the budget, naming the bytes short; whatever `backing` says. Nothing has changed then.
+    pub fn allocate(
+        &mut self,
+        k: FormatId,
+        v: FormatId,
+        first_position: u32,
+        backing: &mut dyn Backing,
+    ) -> Result<PageId> {
+        let slots = self.take_slots(k, v, None, backing)?;
+        let descriptor = PageDescriptor {
+            k_format: k,
+            v_format: v,
+            flags: 0,
+            valid_tokens: 0,
+            tier: Tier::Device,
+            segment_group: slots.group,
+            generation: 0,
+            first_position,
+            k_slot: slots.k.1,
+            v_slot: slots.v.1,
+        };
+        let page = Page { descriptor, references: 1 };
+        let id = match self.free_pages.pop() {
+            Some(std::cmp::Reverse(id)) => {
+                self.pages[id as usize] = Some(page);
+                id
+            }
+            None => {
+                self.pages.push(Some(page));
+                self.pages.len() as u32 - 1
+            }
+        };
+        self.dirty.push(id);
+        Ok(PageId(id))
+    }
+
+    /// The page. Panics when `id` is not live: a fault of the engine's own tables.
+    pub fn page(&self, id: PageId) -> &Page {
+        match self.pages.get(id.0 as usize) {
+            Some(Some(page)) => page,
+            _ => panic!("page {} is not live", id.0),
+        }
+    }
+
+    /// Changes a page's descriptor through `edit`.
+    pub fn update(&mut self, id: PageId, edit: impl FnOnce(&mut PageDescriptor)) {
+        if let Some(Some(page)) = self.pages.get_mut(id.0 as usize) {
+            edit(&mut page.descriptor);
+            self.dirty.push(id.0);
+        }
+    }
+
+    /// One more owner.
+    pub fn retain(&mut self, id: PageId) {
+        if let Some(Some(page)) = self.pages.get_mut(id.0 as usize) {
+            page.references += 1;
+        }
+    }
+
+    /// One owner less; the last one's going retires the slots.
+    pub fn release(&mut self, id: PageId) {
+        let Some(Some(page)) = self.pages.get_mut(id.0 as usize) else { return };
+        page.references -= 1;
+        if page.references == 0 {
+            let slots = page.slots();
+            self.pages[id.0 as usize] = None;
+            self.free_pages.push(std::cmp::Reverse(id.0));
+            self.retiring.push(slots);
+        }
+    }
+
+    /// Gives a page new slots in the formats `k` and `v` and publishes them in its descriptor with a new generation.
+    /// The caller copies the bytes before anything reads them; the old slots retire.
+    ///
+    /// # Errors
+    /// As [`Pool::allocate`].
+    pub fn change(&mut self, id: PageId, k: FormatId, v: FormatId, seal: bool, backing: &mut dyn Backing) -> Result<Change> {
+        let before = self.page(id).descriptor;
+        let old = self.page(id).slots();
+        let keep = (old.k.0 == k, old.v.0 == v);
+        let new = match keep {
+            (true, true) => old,
+            (true, false) | (false, true) => match self.take_side_in(&old, k, v, backing)? {
+                Some(slots) => slots,
+                None => self.take_slots(k, v, None, backing)?,
+            },
+            (false, false) => self.take_slots(k, v, Some(old.group), backing)?,
+        };
+        self.retire_difference(&old, &new);
+        self.update(id, |d| {
+            d.k_format = k;
+            d.v_format = v;
+            d.segment_group = new.group;
+            d.k_slot = new.k.1;
+            d.v_slot = new.v.1;
+            d.generation = d.generation.wrapping_add(1);
+            if seal {
+                d.flags |= flags::SEALED;
+            }
+        });
+        Ok(Change { page: id, before, old, new })
+    }
+
+    /// Takes back the newest changes, newest first, provided nothing was reclaimed since.
+    pub fn undo(&mut self, change: &Change) {
+        for side in Side::BOTH {
+            if change.old.segment(side) != change.new.segment(side) || change.old.side(side) != change.new.side(side) {
+                let old = (change.old.segment(side), change.old.side(side).1);
+                if let Some(at) = self.retiring_sides.iter().rposition(|r| *r == old) {
+                    self.retiring_sides.swap_remove(at);
+                }
+                self.give(change.new.segment(side), change.new.side(side).1);
+            }
+        }
+        let before = change.before;
+        self.update(change.page, |d| *d = before);
+    }
+
+    /// Frees a page that no step has seen yet.
+    pub fn discard(&mut self, id: PageId) {
+        if let Some(Some(page)) = self.pages.get(id.0 as usize) {
+            let slots = page.slots();
+            self.pages[id.0 as usize] = None;
+            self.free_pages.push(std::cmp::Reverse(id.0));
+            self.give_both(&slots);
+        }
+    }
+
+    /// Frees the slots of retired pages: no recorded or running step can read them any more.
+    pub fn reclaim(&mut self) {
+        for slots in std::mem::take(&mut self.retiring) {
+            self.give_both(&slots);
+        }
+        for (segment, slot) in std::mem::take(&mut self.retiring_sides) {
+            self.give(segment, slot);
+        }
+    }
+
+    /// Descriptors changed since the last call, ascending, as runs of (first id, words).
+    pub fn take_dirty(&mut self) -> Vec<(u32, Vec<u32>)> {
+        let mut ids = std::mem::take(&mut self.dirty);
+        ids.sort_unstable();
+        ids.dedup();
+        let mut runs: Vec<(u32, Vec<u32>)> = Vec::new();
+        for id in ids {
+            let Some(Some(page)) = self.pages.get(id as usize) else { continue };
+            let words = page.descriptor.words();
+            match runs.last_mut() {
+                Some((first, run)) if *first + (run.len() / 8) as u32 == id => run.extend_from_slice(&words),
+                _ => runs.push((id, words.to_vec())),
+            }
+        }
+        runs
+    }
+
+    /// Makes every live descriptor dirty, for a new descriptor buffer.
+    pub fn touch_all(&mut self) {
+        self.dirty = (0..self.pages.len() as u32).collect();
+    }
+
+    /// Room that the descriptor buffer needs, in descriptors.
+    pub fn descriptor_count(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Live pages.
+    pub fn live(&self) -> impl Iterator<Item = (PageId, &Page)> {
+        self.pages.iter().enumerate().filter_map(|(i, p)| p.as_ref().map(|p| (PageId(i as u32), p)))
+    }
+
+    /// Bytes in use and reserved.
+    pub fn bytes(&self) -> PoolBytes {
+        let retiring = self.retiring.iter().map(|s| self.slot_size(Side::K, s.k.0) + self.slot_size(Side::V, s.v.0));
+        let sides = self.retiring_sides.iter().map(|(key, _)| self.slot_size(key.side, key.format));
+        PoolBytes {
+            used: self.used_bytes,
+            reserved: self.slabs.values().map(Slab::reserved_bytes).sum(),
+            retiring: retiring.chain(sides).sum(),
+        }
+    }
+
+    /// Bytes of one slot.
+    pub fn slot_size(&self, side: Side, format: FormatId) -> u64 {
+        self.slots.get(&(side, format)).map_or(0, |s| s.bytes)
+    }
+
+    fn retire_difference(&mut self, old: &Slots, new: &Slots) {
+        for side in Side::BOTH {
+            if old.segment(side) != new.segment(side) || old.side(side).1 != new.side(side).1 {
+                self.retiring_sides.push((old.segment(side), old.side(side).1));
+            }
+        }
+    }
+
+    fn take_side_in(&mut self, old: &Slots, k: FormatId, v: FormatId, backing: &mut dyn Backing) -> Result<Option<Slots>> {
+        let side = if old.k.0 == k { Side::V } else { Side::K };
+        let format = if side == Side::K { k } else { v };
+        self.charge(self.slot_size(side, format))?;
+        let key = SegmentKey { group: old.group, side, format };
+        if !self.ensure(key, backing)? {
+            return Ok(None);
+        }
+        Ok(self.take(key).map(|slot| match side {
+            Side::K => Slots { group: old.group, k: (k, slot), v: old.v },
+            Side::V => Slots { group: old.group, k: old.k, v: (v, slot) },
+        }))
+    }
+
+    fn take_slots(&mut self, k: FormatId, v: FormatId, prefer: Option<u16>, backing: &mut dyn Backing) -> Result<Slots> {
+        self.charge(self.slot_size(Side::K, k) + self.slot_size(Side::V, v))?;
+        let order = prefer.into_iter().chain((0..self.groups).filter(|g| Some(*g) != prefer));
+        for group in order.collect::<Vec<_>>() {
+            if let Some(slots) = self.take_pair(group, k, v, backing)? {
+                return Ok(slots);
+            }
+        }
+        if self.groups >= MAX_SEGMENT_GROUPS {
+            return Err(Error::new(
+                ErrorKind::OutOfPages,
+                format!("all {MAX_SEGMENT_GROUPS} segment groups are in use"),
+                "use an adapter with larger bindings, or larger pages",
+            ));
+        }
+        let group = self.groups;
+        self.groups += 1;
+        match self.take_pair(group, k, v, backing) {
+            Ok(Some(slots)) => Ok(slots),
+            Ok(None) => Err(Error::new(ErrorKind::OutOfPages, "a fresh segment group has no slot", "")),
+            Err(error) => {
+                // A group that got no segment would only be a hole in the numbering.
+                if !self.slabs.keys().any(|key| key.group == group) {
+                    self.groups -= 1;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn take_pair(&mut self, group: u16, k: FormatId, v: FormatId, backing: &mut dyn Backing) -> Result<Option<Slots>> {
+        let keys = [
+            SegmentKey { group, side: Side::K, format: k },
+            SegmentKey { group, side: Side::V, format: v },
+        ];
+        if !self.ensure(keys[0], backing)? || !self.ensure(keys[1], backing)? {
+            return Ok(None);
+        }
+        Ok(match (self.take(keys[0]), self.take(keys[1])) {
+            (Some(a), Some(b)) => Some(Slots { group, k: (k, a), v: (v, b) }),
+            _ => None,
+        })
+    }
+
+    /// Whether the segment exists, or was made, and has a free slot.
+    fn ensure(&mut self, key: SegmentKey, backing: &mut dyn Backing) -> Result<bool> {
+        if let Some(slab) = self.slabs.get(&key) {
+            return Ok(slab.has_free());
+        }
+        let Some(spec) = self.slots.get(&(key.side, key.format)).copied() else {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("format {} has no {} pages of this geometry", key.format.0, key.side.as_str()),
+                "the format refused the head size when the engine was built",
+            ));
+        };
+        let most = (self.max_segment_bytes / spec.bytes.max(1)).min(u64::from(u32::MAX / 2)) as u32;
+        if most == 0 {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("a page of {} bytes is above the segment limit of {} bytes", spec.bytes, self.max_segment_bytes),
+                "use smaller pages (--page-tokens)",
+            ));
+        }
+        let so_far: u32 = self
+            .slabs
+            .iter()
+            .filter(|(k, _)| k.side == key.side && k.format == key.format)
+            .fold(0, |n, (_, slab)| n.saturating_add(slab.slots()));
+        let slab = Slab::new(so_far.max(spec.first_slots).clamp(1, most), spec.bytes);
+        backing.reserve(key, slab.reserved_bytes())?;
+        self.slabs.insert(key, slab);
+        Ok(true)
+    }
+
+    fn take(&mut self, key: SegmentKey) -> Option<u32> {
+        let slot = self.slabs.get_mut(&key)?.take()?;
+        self.used_bytes += self.slot_size(key.side, key.format);
+        Some(slot)
+    }
+
+    fn give(&mut self, key: SegmentKey, slot: u32) {
+        if let Some(slab) = self.slabs.get_mut(&key) {
+            slab.give(slot);
+            self.used_bytes -= self.slot_size(key.side, key.format);
+        }
+    }
+
+    fn give_both(&mut self, slots: &Slots) {
+        for side in Side::BOTH {
+            self.give(slots.segment(side), slots.side(side).1);
+        }
+    }
+
+    fn charge(&self, bytes: u64) -> Result<()> {
+        match self.budget_bytes {
+            Some(budget) if self.used_bytes + bytes > budget => Err(Error::new(
+                ErrorKind::OutOfPages,
+                format!(
+                    "{} bytes of pages are short: {} in use, {bytes} wanted, budget {budget}",
+                    self.used_bytes + bytes - budget,
+                    self.used_bytes
+                ),
+                "release or truncate sequences, or raise the budget",
+            )),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Building a step's plan.
+
+use super::{AppendBatch, Batch, Class, LayerPlan, Limits, PageSource, PlanSequence, Route, StepPlan};
+use std::collections::BTreeMap;
+
+/// Rows that share work items: a decoding sequence, or a tile of a prefill.
+#[derive(Clone, Copy)]
+struct Entry {
+    sequence: usize,
+    row_start: u32,
+    rows: u32,
+    first_position: u32,
+    route: Route,
+}
+
+impl Entry {
+    fn last_position(&self) -> u32 {
+        self.first_position + self.rows - 1
+    }
+}
+
+/// A work item before it has its place in the table.
+struct Item {
+    entry: usize,
+    kv_head: usize,
+    ids: Vec<u32>,
+}
+
+const ROW_WORDS: usize = 4;
+/// No page of this class for that head.
+const NO_PAGE: u32 = u32::MAX;
+
+/// Plans one step of one cache group.
+pub fn build(limits: &Limits, sequences: &[PlanSequence], source: &dyn PageSource) -> StepPlan {
+    let entries = entries(limits, sequences);
+    let rows: u32 = sequences.iter().map(|s| s.rows).sum();
+    let mut tables = vec![0u32; rows as usize * ROW_WORDS];
+    for (index, entry) in entries.iter().enumerate() {
+        for r in 0..entry.rows {
+            let at = (entry.row_start + r) as usize * ROW_WORDS;
+            let mean_slot = sequences[entry.sequence].mean_slot;
+            tables[at..at + ROW_WORDS].copy_from_slice(&[entry.first_position + r, index as u32, r, mean_slot]);
+        }
+    }
+    let means_at = tables.len() as u32;
+    let mut mean_items = 0;
+    for s in sequences.iter().filter(|s| s.measure_mean && s.rows > 0) {
+        tables.extend([s.row_start, s.rows, s.mean_slot, 0]);
+        mean_items += 1;
+    }
+    let mut plan = StepPlan { rows_at: 0, rows, means: (means_at, mean_items), ..StepPlan::default() };
+    for layer in 0..limits.layers {
+        let append = plan_append(limits, sequences, source, layer, &mut tables);
+        let (mut layer_plan, partials) = plan_attend(limits, &entries, source, layer, &mut tables);
+        layer_plan.append = append;
+        plan.partials = plan.partials.max(partials);
+        plan.layers.push(layer_plan);
+    }
+    plan.tables = tables;
+    plan
+}
+
+fn entries(limits: &Limits, sequences: &[PlanSequence]) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for (sequence, s) in sequences.iter().enumerate() {
+        if s.rows == 0 {
+            continue;
+        }
+        let (route, tile) = match s.rows {
+            1..=16 => (Route::Decode(s.rows.next_power_of_two()), s.rows),
+            _ => (Route::Prefill, limits.tile_rows.max(1)),
+        };
+        let mut done = 0;
+        while done < s.rows {
+            let rows = tile.min(s.rows - done);
+            entries.push(Entry {
+                sequence,
+                row_start: s.row_start + done,
+                rows,
+                first_position: s.first_position + done,
+                route,
+            });
+            done += rows;
+        }
+    }
+    entries
+}
+
+fn plan_append(
+    limits: &Limits,
+    sequences: &[PlanSequence],
+    source: &dyn PageSource,
+    layer: usize,
+    tables: &mut Vec<u32>,
+) -> Vec<AppendBatch> {
+    let mut items: BTreeMap<Class, Vec<[u32; 4]>> = BTreeMap::new();
+    for (sequence, s) in sequences.iter().enumerate() {
+        let end = s.first_position + s.rows;
+        let mut position = s.first_position;
+        while position < end {
+            let page = position as usize / limits.page_tokens;
+            let page_end = (((page + 1) * limits.page_tokens) as u32).min(end);
+            let ids: Vec<_> = (0..limits.kv_heads).map(|h| source.pages(sequence, layer, h)[page]).collect();
+            let mut classes: Vec<Class> = ids.iter().map(|&id| source.class(id)).collect();
+            let of_head = classes.clone();
+            classes.sort_unstable();
+            classes.dedup();
+            for class in classes {
+                let list = tables.len() as u32;
+                tables.extend(ids.iter().zip(&of_head).map(|(id, c)| if *c == class { id.0 } else { NO_PAGE }));
+                let rows = (position..page_end).map(|p| {
+                    let row = s.row_start + p - s.first_position;
+                    [row, p % limits.page_tokens as u32, list, 0]
+                });
+                items.entry(class).or_default().extend(rows);
+            }
+            position = page_end;
+        }
+    }
+    items
+        .into_iter()
+        .map(|(class, list)| {
+            let items_at = tables.len() as u32;
+            tables.extend(list.iter().flatten());
+            AppendBatch { class, items_at, items: list.len() as u32 }
+        })
+        .collect()
+}
+
+fn plan_attend(
+    limits: &Limits,
+    entries: &[Entry],
+    source: &dyn PageSource,
+    layer: usize,
+    tables: &mut Vec<u32>,
+) -> (LayerPlan, usize) {
+    // Page lists by class for every (entry, head), and from their total the size of an item.
+    let mut lists: Vec<BTreeMap<Class, Vec<u32>>> = Vec::with_capacity(entries.len() * limits.kv_heads);
+    let (mut total, mut read_bytes) = (0usize, 0u64);
+    for entry in entries {
+        for kv_head in 0..limits.kv_heads {
+            let pages = source.pages(entry.sequence, layer, kv_head);
+            let end = pages.len().min(entry.last_position() as usize / limits.page_tokens + 1);
+            let start = match limits.window {
+                Some(w) => (entry.first_position as usize + 1).saturating_sub(w) / limits.page_tokens,
+                None => 0,
+            };
+            let question =
+                source.question(entry.sequence, layer, kv_head, entry.first_position, entry.last_position(), end);
+            let mut by_class: BTreeMap<Class, Vec<u32>> = BTreeMap::new();
+            for page in (start..end).filter(|&p| source.reads(&question, p)) {
+                let class = source.class(pages[page]);
+                by_class.entry(class).or_default().push(pages[page].0);
+                total += 1;
+                if matches!(entry.route, Route::Decode(_)) {
+                    read_bytes += source.class_bytes(class);
+                }
+            }
+            lists.push(by_class);
+        }
+    }
+    let states_per_entry = entries.iter().map(|e| e.rows as usize * limits.group).max().unwrap_or(1);
+    let most_items = (limits.max_partials / states_per_entry.max(1)).max(1);
+    let target = limits.target_items.clamp(1, most_items);
+    let pages_per_item = total.div_ceil(target).max(1);
+
+    let mut batches: BTreeMap<(Route, Class), Vec<Item>> = BTreeMap::new();
+    for (at, by_class) in lists.into_iter().enumerate() {
+        let (entry, kv_head) = (at / limits.kv_heads, at % limits.kv_heads);
+        for (class, ids) in by_class {
+            // Even shares: 33 pages at 32 an item are two items of 17 and 16, not of 32 and 1.
+            let parts = ids.len().div_ceil(pages_per_item);
+            let share = ids.len().div_ceil(parts);
+            let items = batches.entry((entries[entry].route, class)).or_default();
+            items.extend(ids.chunks(share).map(|ids| Item { entry, kv_head, ids: ids.to_vec() }));
+        }
+    }
+
+    let mut plan = LayerPlan { read_bytes, ..LayerPlan::default() };
+    let mut parts: Vec<Vec<u32>> = vec![Vec::new(); entries.len() * limits.kv_heads];
+    let mut partials = 0u32;
+    for ((route, class), items) in batches {
+        let mut words = Vec::with_capacity(items.len() * 8);
+        for item in &items {
+            let entry = &entries[item.entry];
+            let ids_at = tables.len() as u32;
+            tables.extend(&item.ids);
+            words.extend([
+                entry.row_start,
+                entry.rows,
+                item.kv_head as u32,
+                ids_at,
+                item.ids.len() as u32,
+                partials,
+                0,
+                0,
+            ]);
+            parts[item.entry * limits.kv_heads + item.kv_head].push(partials);
+            partials += entry.rows * limits.group as u32;
+        }
+        plan.attend.push(Batch { class, route, items_at: tables.len() as u32, items: items.len() as u32 });
+        tables.extend(words);
+    }
+    let mut heads = Vec::with_capacity(parts.len() * 2);
+    for list in &parts {
+        heads.extend([tables.len() as u32, list.len() as u32]);
+        tables.extend(list);
+    }
+    plan.lists_at = tables.len() as u32;
+    tables.extend(heads);
+    (plan, partials as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::FormatId;
+    use crate::page::PageId;
+    use crate::select::Question;
+
+    /// Every sequence has the same pages; page p of layer l, head h is l*1000 + h*100 + p, even ones of class 0.
+    struct Pages(Vec<Vec<PageId>>);
+
+    impl PageSource for Pages {
+        fn pages(&self, _: usize, layer: usize, kv_head: usize) -> &[PageId] {
+            &self.0[layer * 2 + kv_head]
+        }
+        fn class(&self, page: PageId) -> Class {
+            Class { k: FormatId(0), v: FormatId((page.0 % 2) as u8), segment_group: 0 }
+        }
+        fn class_bytes(&self, _: Class) -> u64 {
+            10
+        }
+        fn reads(&self, _: &Question, page: usize) -> bool {
+            page != 3
+        }
+        fn question(&self, _: usize, layer: usize, kv_head: usize, first: u32, last: u32, pages: usize) -> Question {
+            Question {
+                layer,
+                kv_head,
+                first_position: first,
+                last_position: last,
+                pages,
+                page_tokens: 16,
+                sink_pages: 1,
+                tail_pages: 1,
+            }
+        }
+    }
+
+    fn limits() -> Limits {
+        Limits {
+            layers: 1,
+            kv_heads: 2,
+            group: 3,
+            page_tokens: 16,
+            window: None,
+            target_items: 7,
+            tile_rows: 8,
+            max_partials: 10_000,
+        }
+    }
+
+    #[test]
+    fn every_visible_page_is_read_once_by_every_entry_and_partials_do_not_overlap() {
+        let source = Pages((0..2).map(|h| (0..9).map(|p| PageId(h * 100 + p)).collect()).collect());
+        let sequences = [
+            PlanSequence { row_start: 0, rows: 20, first_position: 100, mean_slot: 0, measure_mean: false },
+            PlanSequence { row_start: 20, rows: 0, first_position: 7, mean_slot: 0, measure_mean: false },
+            PlanSequence { row_start: 20, rows: 3, first_position: 40, mean_slot: 0, measure_mean: false },
+        ];
+        let plan = build(&limits(), &sequences, &source);
+        let t = &plan.tables;
+        let layer = &plan.layers[0];
+        let mut seen: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
+        let mut taken = vec![false; plan.partials];
+        for batch in &layer.attend {
+            for i in 0..batch.items as usize {
+                let item = &t[batch.items_at as usize + i * 8..][..8];
+                let ids = &t[item[3] as usize..][..item[4] as usize];
+                assert!(ids.iter().all(|id| source.class(PageId(*id)) == batch.class));
+                seen.entry((item[0], item[2])).or_default().extend(ids.iter().map(|id| id % 100));
+                for state in item[5]..item[5] + item[1] * 3 {
+                    assert!(!std::mem::replace(&mut taken[state as usize], true));
+                }
+                let entry = t[item[0] as usize * 4 + 1];
+                let head = layer.lists_at as usize + (entry as usize * 2 + item[2] as usize) * 2;
+                let list = &t[t[head] as usize..][..t[head + 1] as usize];
+                assert!(list.contains(&item[5]));
+            }
+        }
+        assert!(taken.iter().all(|&t| t));
+        for ((row, _), mut pages) in seen {
+            pages.sort_unstable();
+            // Tiles of 8 rows from 100: last positions 107, 115, 119; rows 40..43.
+            let last = match row {
+                0 => 107,
+                8 => 115,
+                16 => 119,
+                _ => 42,
+            };
+            let want: Vec<u32> = (0..=last / 16).filter(|&p| p != 3).collect();
+            assert_eq!(pages, want, "rows from {row}");
+        }
+    }
+
+    #[test]
+    fn a_window_drops_pages_that_no_row_of_the_entry_sees() {
+        let source = Pages((0..2).map(|h| (0..9).map(|p| PageId(h * 100 + p)).collect()).collect());
+        let sequences =
+            [PlanSequence { row_start: 0, rows: 1, first_position: 130, mean_slot: 0, measure_mean: false }];
+        let plan = build(&Limits { window: Some(20), ..limits() }, &sequences, &source);
+        // Positions 111..=130 lie in pages 6, 7 and 8.
+        let ids: usize = plan.layers[0].attend.iter().map(|b| b.items as usize).sum();
+        assert!(ids > 0);
+        assert_eq!(plan.layers[0].read_bytes, 2 * 3 * 10);
+    }
+
+    #[test]
+    fn appends_name_the_page_and_token_of_each_row() {
+        let source = Pages((0..2).map(|h| (0..9).map(|p| PageId(h * 100 + p)).collect()).collect());
+        let sequences = [PlanSequence { row_start: 0, rows: 3, first_position: 15, mean_slot: 0, measure_mean: false }];
+        let plan = build(&limits(), &sequences, &source);
+        let mut rows = Vec::new();
+        for batch in &plan.layers[0].append {
+            for i in 0..batch.items as usize {
+                let item = &plan.tables[batch.items_at as usize + i * 4..][..4];
+                rows.push((item[0], item[1], plan.tables[item[2] as usize] % 100));
+            }
+        }
+        rows.sort_unstable();
+        assert_eq!(rows, [(0, 15, 0), (1, 0, 1), (2, 1, 1)]);
+    }
+}

@@ -1,0 +1,135 @@
+//! Turns the page counts of a step into work: items, lists and one table of words for the kernels.
+//!
+//! Pure bookkeeping: it knows no device. The regions of the table are described in `kernel`.
+
+mod build;
+
+pub use build::build;
+
+use crate::format::FormatId;
+use crate::page::PageId;
+use crate::select::Question;
+
+/// Pages that one dispatch can serve: same formats, same segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Class {
+    /// K format.
+    pub k: FormatId,
+    /// V format.
+    pub v: FormatId,
+    /// Segment group.
+    pub segment_group: u16,
+}
+
+/// Which attention kernel serves an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Route {
+    /// `decode`, specialised to this many rows (1, 2, 4, 8, 16).
+    Decode(u32),
+    /// `prefill`, a tile of rows.
+    Prefill,
+}
+
+/// One sequence's share of a step, in one cache group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanSequence {
+    /// First row in the step.
+    pub row_start: u32,
+    /// Rows.
+    pub rows: u32,
+    /// Position of the first row.
+    pub first_position: u32,
+    /// Slot of the sequence's means; 0 without.
+    pub mean_slot: u32,
+    /// Whether this step measures the sequence's means.
+    pub measure_mean: bool,
+}
+
+/// What the planner asks of the cache.
+pub trait PageSource {
+    /// Pages of (sequence, layer in group, KV head), by page in sequence, the step's own included.
+    fn pages(&self, sequence: usize, layer: usize, kv_head: usize) -> &[PageId];
+    /// Formats and segments of a page.
+    fn class(&self, page: PageId) -> Class;
+    /// Bytes of both sides of a page of that class.
+    fn class_bytes(&self, class: Class) -> u64;
+    /// Whether the page is read (sink and tail included).
+    fn reads(&self, question: &Question, page: usize) -> bool;
+    /// The question for rows of a sequence; fills sink and tail.
+    fn question(&self, sequence: usize, layer: usize, kv_head: usize, first: u32, last: u32, pages: usize) -> Question;
+}
+
+/// Sizes that the planner splits by.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Layers of the group.
+    pub layers: usize,
+    /// KV heads.
+    pub kv_heads: usize,
+    /// Query heads a KV head.
+    pub group: usize,
+    /// Tokens of a page.
+    pub page_tokens: usize,
+    /// Window of the group's layers, if they have one.
+    pub window: Option<usize>,
+    /// Work items that keep the backend busy.
+    pub target_items: usize,
+    /// Rows of a prefill tile.
+    pub tile_rows: u32,
+    /// Most partial states the workspace may hold.
+    pub max_partials: usize,
+}
+
+/// Items of one class and route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Formats and segments.
+    pub class: Class,
+    /// Kernel.
+    pub route: Route,
+    /// First word of the items.
+    pub items_at: u32,
+    /// Items.
+    pub items: u32,
+}
+
+/// Appends into one class of open pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppendBatch {
+    /// Formats and segments of the open pages.
+    pub class: Class,
+    /// First word of the items.
+    pub items_at: u32,
+    /// Items.
+    pub items: u32,
+}
+
+/// A layer's work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LayerPlan {
+    /// Where new rows go.
+    pub append: Vec<AppendBatch>,
+    /// What is read.
+    pub attend: Vec<Batch>,
+    /// First word of the merge lists.
+    pub lists_at: u32,
+    /// Bytes of pages that decode entries read.
+    pub read_bytes: u64,
+}
+
+/// A step's work in one cache group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepPlan {
+    /// The words that kernels read.
+    pub tables: Vec<u32>,
+    /// First word of the rows.
+    pub rows_at: u32,
+    /// Query rows.
+    pub rows: u32,
+    /// First word of the mean items, and their number.
+    pub means: (u32, u32),
+    /// Work by layer in group.
+    pub layers: Vec<LayerPlan>,
+    /// Partial states that the largest layer emits.
+    pub partials: usize,
+}

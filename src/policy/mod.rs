@@ -1,0 +1,67 @@
+//! Policies: what becomes of pages over time. A policy emits moves; it never touches bytes itself.
+
+mod keep;
+mod registry;
+
+pub use keep::Keep;
+pub use registry::{MakePolicy, PolicyRegistry};
+
+use crate::engine::SeqId;
+
+/// A sealed page as a policy sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageView {
+    /// The sequence asked about; a shared page shows up under each owner.
+    pub sequence: SeqId,
+    /// Model layer.
+    pub layer: usize,
+    /// KV head.
+    pub kv_head: usize,
+    /// Index of the page in its sequence.
+    pub page: usize,
+    /// Names of its K and V formats.
+    pub formats: (String, String),
+    /// Tokens committed after the page's last one.
+    pub age_tokens: usize,
+    /// Sequences that hold it.
+    pub references: u32,
+    /// Kept by the caller.
+    pub pinned: bool,
+}
+
+/// A change that a policy asks for; carried out at the start of the next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Move {
+    /// Encode a sealed page anew.
+    Convert {
+        /// An owner of the page.
+        sequence: SeqId,
+        /// Model layer.
+        layer: usize,
+        /// KV head.
+        kv_head: usize,
+        /// Index of the page in the sequence.
+        page: usize,
+        /// Wanted K format.
+        k: String,
+        /// Wanted V format.
+        v: String,
+        /// Why, for statistics and traces.
+        reason: &'static str,
+    },
+}
+
+/// Decides what becomes of sealed pages.
+pub trait Policy: Send {
+    /// The word for it in profiles.
+    fn name(&self) -> &str;
+
+    /// Whether it wants to see pages at all; `false` spares the walk over them.
+    fn watches(&self) -> bool {
+        true
+    }
+
+    /// Sees the sealed, unpinned pages of the sequences in a step and names what should change.
+    fn decide(&mut self, pages: &[PageView]) -> Vec<Move>;
+}

@@ -1,0 +1,49 @@
+//! Selectors: which pages a query reads. Dense is a selector.
+
+mod dense;
+mod registry;
+mod window;
+
+pub use dense::Dense;
+pub use registry::SelectorRegistry;
+pub use window::Window;
+
+/// What a selector is asked: the pages of one (sequence, layer, KV head) for rows at given positions.
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    /// Model layer.
+    pub layer: usize,
+    /// KV head.
+    pub kv_head: usize,
+    /// Position of the first query row.
+    pub first_position: u32,
+    /// Position of the last query row.
+    pub last_position: u32,
+    /// Pages that hold tokens; the last is the rows' own.
+    pub pages: usize,
+    /// Tokens of a page.
+    pub page_tokens: usize,
+    /// Pages of the exact sink: read always.
+    pub sink_pages: usize,
+    /// Newest pages, the rows' own included, that are read always.
+    pub tail_pages: usize,
+}
+
+/// Chooses pages by closed form. Selectors that score on the device plug in where these lists are made.
+pub trait Selector: Send + Sync {
+    /// The word for it in profiles.
+    fn name(&self) -> &str;
+
+    /// One line on what it does.
+    fn summary(&self) -> &str;
+
+    /// Whether page `page` is read. The sink and the tail are read whatever this says.
+    fn reads(&self, question: &Question, page: usize) -> bool;
+}
+
+/// Whether a page is read, sink and tail included.
+pub fn reads(selector: &dyn Selector, question: &Question, page: usize) -> bool {
+    page < question.sink_pages
+        || page + question.tail_pages >= question.pages
+        || selector.reads(question, page)
+}

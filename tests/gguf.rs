@@ -1,0 +1,281 @@
+//! GGUF files as strangers write them: odd ones load, wrong ones are errors that name the key or the tensor.
+
+#[path = "support/gguf_writer.rs"]
+mod gguf_writer;
+
+use gguf_writer::{GgufWriter, V, tiny_llama};
+use kvarto::model::config::{ModelConfig, RopePairing, RopeScaling};
+use kvarto::model::gguf::{GgmlType, Gguf, dequantize};
+use kvarto::{Error, ErrorKind};
+
+/// The file must be refused with `kind`, and the message must hold every one of `words`.
+#[track_caller]
+fn refused(bytes: Vec<u8>, kind: ErrorKind, words: &[&str]) {
+    says(Gguf::parse(bytes).map(|_| ()), kind, words);
+}
+
+#[track_caller]
+fn config_refused(writer: GgufWriter, kind: ErrorKind, words: &[&str]) {
+    let gguf = Gguf::parse(writer.build()).expect("the file itself is well-formed");
+    says(ModelConfig::from_gguf(&gguf).map(|_| ()), kind, words);
+}
+
+#[track_caller]
+fn says(result: Result<(), Error>, kind: ErrorKind, words: &[&str]) {
+    let error = result.expect_err("must be refused");
+    assert_eq!(error.kind(), kind, "{error}");
+    for word in words {
+        assert!(error.message().contains(word), "{word:?} is not in {error}");
+    }
+    assert!(!error.remedy().is_empty(), "no remedy: {error}");
+}
+
+fn small() -> GgufWriter {
+    GgufWriter::new(3)
+        .key("general.architecture", "llama")
+        .key("list", V::Strs(vec!["a".into(), String::new()]))
+        .tensor_f32("one", &[2, 2], &[1.0, 2.0, 3.0, 4.0])
+        .tensor_f32("two", &[8], &[0.5; 8])
+}
+
+#[test]
+fn reads_what_was_written_in_both_versions() {
+    for version in [2, 3] {
+        let gguf = Gguf::parse(
+            small()
+                .key("u8", V::U8(7))
+                .key("i64", V::I64(7))
+                .key("f64", V::F64(0.5))
+                .key("yes", V::Bool(true))
+                .key("minus", V::I8(-1))
+                .build()
+                .tap_version(version),
+        )
+        .unwrap();
+        assert_eq!(gguf.version(), version);
+        assert_eq!((gguf.u32("u8").unwrap(), gguf.u32("i64").unwrap()), (7, 7));
+        assert_eq!(gguf.f32("f64").unwrap(), 0.5);
+        assert!(gguf.bool("yes").unwrap());
+        assert_eq!(gguf.array_str("list").unwrap(), ["a", ""]);
+        says(gguf.u32("minus").map(|_| ()), ErrorKind::File, &["`minus`", "-1"]);
+        says(gguf.u32("none").map(|_| ()), ErrorKind::File, &["`none`", "missing"]);
+        says(gguf.str("u8").map(|_| ()), ErrorKind::File, &["`u8`", "string"]);
+        let one = gguf.tensor("one").unwrap();
+        assert_eq!((one.ty, one.elements(), one.byte_len()), (GgmlType::F32, 4, 16));
+        assert_eq!(dequantize(one, gguf.tensor_bytes(one).unwrap()).unwrap(), [1.0, 2.0, 3.0, 4.0]);
+        says(gguf.tensor("three").map(|_| ()), ErrorKind::File, &["`three`"]);
+    }
+}
+
+trait TapVersion {
+    fn tap_version(self, version: u32) -> Self;
+}
+
+impl TapVersion for Vec<u8> {
+    fn tap_version(mut self, version: u32) -> Self {
+        self[4..8].copy_from_slice(&version.to_le_bytes());
+        self
+    }
+}
+
+#[test]
+fn alignment_is_a_power_of_two_from_eight() {
+    for wrong in [0, 3, 1, 4, 24] {
+        refused(small().alignment(wrong).build(), ErrorKind::File, &["general.alignment", &wrong.to_string()]);
+    }
+    for right in [8, 32, 64, 4096] {
+        let gguf = Gguf::parse(small().alignment(right).build()).unwrap();
+        let two = gguf.tensor("two").unwrap();
+        assert_eq!(two.file_offset() % u64::from(right), 0);
+        assert_eq!(dequantize(two, gguf.tensor_bytes(two).unwrap()).unwrap(), [0.5; 8]);
+    }
+    refused(small().key("general.alignment", V::U64(1 << 40)).build(), ErrorKind::File, &["general.alignment"]);
+    refused(small().key("general.alignment", "32").build(), ErrorKind::File, &["general.alignment"]);
+}
+
+#[test]
+fn a_file_cut_anywhere_is_an_error() {
+    let whole = small().build();
+    Gguf::parse(whole.clone()).unwrap();
+    for length in 0..whole.len() {
+        assert!(Gguf::parse(whole[..length].to_vec()).is_err(), "cut at {length} of {}", whole.len());
+    }
+}
+
+#[test]
+fn any_single_wrong_byte_is_an_answer_not_a_panic() {
+    let whole = tiny_llama(3).without("tokenizer.ggml.tokens").without("tokenizer.ggml.token_type").build();
+    let head = 1600.min(whole.len());
+    for at in 0..head {
+        for flip in [0x01, 0x80, 0xFF] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= flip;
+            if let Ok(gguf) = Gguf::parse(bytes) {
+                let _ = ModelConfig::from_gguf(&gguf);
+                for tensor in gguf.tensors() {
+                    let _ = gguf.tensor_bytes(tensor).and_then(|b| dequantize(tensor, b));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn names_and_keys_are_unique() {
+    refused(small().tensor_f32("one", &[1], &[0.0]).build(), ErrorKind::File, &["tensor `one`", "twice"]);
+    refused(small().key("list", V::U8(1)).build(), ErrorKind::File, &["key `list`", "twice"]);
+}
+
+#[test]
+fn offsets_are_checked_without_overflow() {
+    for offset in [u64::MAX, u64::MAX - 31, u64::MAX - 63, 1 << 63, 1 << 40] {
+        refused(small().at_offset(offset).build(), ErrorKind::File, &["`two`", &offset.to_string()]);
+    }
+    refused(small().at_offset(33).build(), ErrorKind::File, &["`two`", "33", "alignment"]);
+    let huge = [1 << 32, 1 << 32, 1 << 32];
+    refused(small().tensor("huge", 0, &huge, vec![]).build(), ErrorKind::File, &["`huge`"]);
+    refused(small().tensor("huge", 0, &[1 << 62], vec![]).build(), ErrorKind::File, &["`huge`"]);
+    refused(small().tensor("none", 0, &[0], vec![]).build(), ErrorKind::File, &["`none`"]);
+    refused(small().tensor("flat", 0, &[1; 5], vec![0; 4]).build(), ErrorKind::File, &["`flat`", "5 dimensions"]);
+    refused(small().tensor("rows", 2, &[33], vec![0; 64]).build(), ErrorKind::File, &["`rows`", "33", "Q4_0"]);
+}
+
+#[test]
+fn counts_and_lengths_are_held_against_the_file_before_anything_is_allocated() {
+    for absurd in [u64::MAX, 1 << 60, 1 << 33] {
+        refused(small().claiming(Some(absurd), None).build(), ErrorKind::File, &["tensor table", &absurd.to_string()]);
+        refused(small().claiming(None, Some(absurd)).build(), ErrorKind::File, &["metadata", &absurd.to_string()]);
+        for element in [0u32, 4, 8, 12] {
+            let mut array = element.to_le_bytes().to_vec();
+            array.extend(absurd.to_le_bytes());
+            let file = small().key("long", V::Raw(9, array)).build();
+            refused(file, ErrorKind::File, &["`long`", &absurd.to_string()]);
+        }
+        let text = V::Raw(8, absurd.to_le_bytes().to_vec());
+        refused(small().key("text", text).build(), ErrorKind::File, &["`text`", &absurd.to_string()]);
+    }
+}
+
+#[test]
+fn values_of_no_known_kind_are_named() {
+    refused(small().key("odd", V::Raw(13, vec![])).build(), ErrorKind::File, &["`odd`", "13"]);
+    refused(small().key("maybe", V::Raw(7, vec![2])).build(), ErrorKind::File, &["`maybe`", "2"]);
+    let mut nested = 9u32.to_le_bytes().to_vec();
+    nested.extend(1u64.to_le_bytes());
+    refused(small().key("nest", V::Raw(9, nested)).build(), ErrorKind::Unsupported, &["`nest`"]);
+    let mut text = 2u64.to_le_bytes().to_vec();
+    text.extend([0xFF, 0xFE]);
+    refused(small().key("latin", V::Raw(8, text)).build(), ErrorKind::File, &["`latin`", "UTF-8"]);
+}
+
+#[test]
+fn other_files_are_refused_by_name() {
+    refused(b"PK\x03\x04 a zip".to_vec(), ErrorKind::File, &["not a GGUF"]);
+    refused(small().build().tap_version(1), ErrorKind::Unsupported, &["version 1"]);
+    refused(small().build().tap_version(4), ErrorKind::Unsupported, &["version 4"]);
+    refused(small().build().tap_version(3u32.swap_bytes()), ErrorKind::Unsupported, &["big-endian"]);
+    for parts in [V::U16(2), V::U32(2), V::I64(2), V::Str("2".into())] {
+        refused(small().key("split.count", parts).build(), ErrorKind::Unsupported, &["split", "2"]);
+    }
+    refused(small().key("split.count", "many").build(), ErrorKind::File, &["split.count", "many"]);
+    Gguf::parse(small().key("split.count", V::U16(1)).build()).unwrap();
+}
+
+#[test]
+fn an_unknown_type_is_refused_only_when_used() {
+    let gguf = Gguf::parse(small().tensor("new", 4242, &[3, 5], vec![0; 16]).build()).unwrap();
+    let tensor = gguf.tensor("new").unwrap();
+    assert_eq!(tensor.ty.to_string(), "unsupported type 4242");
+    says(gguf.tensor_bytes(tensor).map(|_| ()), ErrorKind::Unsupported, &["`new`", "4242"]);
+    let writer =
+        tiny_llama(3).without_tensor("output_norm.weight").tensor("output_norm.weight", 4242, &[16], vec![0; 64]);
+    config_refused(writer, ErrorKind::Unsupported, &["output_norm.weight", "4242"]);
+}
+
+#[test]
+fn a_missing_file_and_a_folder_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    says(Gguf::open(folder.path()).map(|_| ()), ErrorKind::File, &[]);
+    says(Gguf::open(folder.path().join("none.gguf")).map(|_| ()), ErrorKind::File, &["none.gguf"]);
+    let path = folder.path().join("small.gguf");
+    std::fs::write(&path, small().build()).unwrap();
+    let gguf = Gguf::open(&path).unwrap();
+    assert_eq!(gguf.sha256(), Gguf::parse(small().build()).unwrap().sha256());
+    std::fs::write(&path, b"").unwrap();
+    says(Gguf::open(&path).map(|_| ()), ErrorKind::File, &["small.gguf"]);
+}
+
+#[test]
+fn the_tiny_model_has_the_shape_it_was_given() {
+    let config = ModelConfig::from_gguf(&Gguf::parse(tiny_llama(2).build()).unwrap()).unwrap();
+    assert_eq!((config.layers, config.hidden, config.ffn, config.q_heads, config.kv_heads), (1, 16, 24, 2, 1));
+    assert_eq!((config.head_dim, config.vocab, config.context_length), (8, 260, 128));
+    assert!(config.tied_output);
+    assert_eq!((config.rope.dim_count, config.rope.base), (8, 10_000.0));
+    assert_eq!((config.rope.pairing, &config.rope.scaling), (RopePairing::Adjacent, &RopeScaling::None));
+    assert_eq!(config.kv_bytes_per_token_f16(), 32);
+}
+
+#[test]
+fn output_is_tied_only_when_absent() {
+    let writer = tiny_llama(3).tensor_f32("output.weight", &[16, 260], &[0.0; 16 * 260]);
+    assert!(!ModelConfig::from_gguf(&Gguf::parse(writer.build()).unwrap()).unwrap().tied_output);
+    let writer = tiny_llama(3).tensor_f32("output.weight", &[16, 100], &[0.0; 1600]);
+    config_refused(writer, ErrorKind::Shape, &["output.weight", "[16, 100]", "[16, 260]"]);
+}
+
+#[test]
+fn wrong_shapes_and_counts_are_named() {
+    let with = |key: &str, value: V| tiny_llama(3).set(key, value);
+    config_refused(with("general.architecture", "mamba".into()), ErrorKind::Unsupported, &["mamba", "llama"]);
+    config_refused(with("llama.attention.head_count", V::U32(0)), ErrorKind::File, &["head_count", "is 0"]);
+    config_refused(with("llama.attention.head_count_kv", V::U32(0)), ErrorKind::File, &["head_count_kv", "is 0"]);
+    config_refused(with("llama.attention.head_count", V::U32(3)), ErrorKind::File, &["head_count", "3"]);
+    config_refused(with("llama.attention.head_count_kv", V::U32(3)), ErrorKind::File, &["head_count", "multiple"]);
+    config_refused(with("llama.attention.key_length", V::U32(1 << 20)), ErrorKind::File, &["key_length"]);
+    config_refused(with("llama.attention.key_length", V::U32(4)), ErrorKind::Unsupported, &["4", "8"]);
+    config_refused(with("llama.block_count", V::U32(0)), ErrorKind::File, &["block_count"]);
+    config_refused(with("llama.block_count", V::U32(2)), ErrorKind::File, &["blk.1.attn_norm.weight"]);
+    config_refused(with("llama.vocab_size", V::U32(999)), ErrorKind::Shape, &["vocab_size", "999", "260"]);
+    config_refused(with("llama.expert_count", V::U32(8)), ErrorKind::Unsupported, &["8 experts"]);
+    config_refused(with("llama.rope.dimension_count", V::U32(7)), ErrorKind::File, &["dimension_count", "7"]);
+    config_refused(with("llama.rope.dimension_count", V::U32(9)), ErrorKind::File, &["dimension_count", "9"]);
+    config_refused(with("llama.rope.freq_base", V::F32(f32::NAN)), ErrorKind::File, &["freq_base", "NaN"]);
+    config_refused(with("llama.rope.scaling.type", "longrope".into()), ErrorKind::Unsupported, &["longrope"]);
+    config_refused(tiny_llama(3).without("llama.block_count"), ErrorKind::File, &["block_count", "missing"]);
+    config_refused(tiny_llama(3).without_tensor("blk.0.ffn_up.weight"), ErrorKind::File, &["blk.0.ffn_up.weight"]);
+    let bias = tiny_llama(3).tensor_f32("blk.0.attn_q.bias", &[16], &[0.0; 16]);
+    config_refused(bias, ErrorKind::Unsupported, &["blk.0.attn_q.bias"]);
+}
+
+#[test]
+fn head_counts_may_come_layer_by_layer() {
+    let read = |writer: GgufWriter| ModelConfig::from_gguf(&Gguf::parse(writer.build()).unwrap());
+    let counts = |kv: Vec<i32>| tiny_llama(3).set("llama.attention.head_count_kv", V::I32s(kv));
+    assert_eq!(read(counts(vec![1])).unwrap().kv_heads, 1);
+    config_refused(counts(vec![1, 1]), ErrorKind::File, &["head_count_kv", "2 values", "1 layers"]);
+    config_refused(counts(vec![-1]), ErrorKind::File, &["head_count_kv"]);
+    // Absent: as many KV heads as query heads, so K and V are too narrow here.
+    config_refused(tiny_llama(3).without("llama.attention.head_count_kv"), ErrorKind::Shape, &["attn_k"]);
+}
+
+#[test]
+fn rope_scaling_is_read() {
+    let read = |writer: GgufWriter| ModelConfig::from_gguf(&Gguf::parse(writer.build()).unwrap()).unwrap().rope;
+    let linear = tiny_llama(3).key("llama.rope.scaling.type", "linear").key("llama.rope.scaling.factor", V::F32(4.0));
+    assert_eq!(read(linear).scaling, RopeScaling::Linear { factor: 4.0 });
+    let old = tiny_llama(3).key("llama.rope.scale_linear", V::F32(2.0));
+    assert_eq!(read(old).scaling, RopeScaling::Linear { factor: 2.0 });
+    let llama3 = tiny_llama(3).tensor_f32("rope_freqs.weight", &[4], &[1.0, 1.0, 8.0, 8.0]);
+    assert_eq!(read(llama3).scaling, RopeScaling::Llama3 { factors: vec![1.0, 1.0, 8.0, 8.0] });
+    let yarn = tiny_llama(3)
+        .key("llama.rope.scaling.type", "yarn")
+        .key("llama.rope.scaling.factor", V::F32(4.0))
+        .key("llama.rope.scaling.original_context_length", V::U32(4096));
+    let RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, attn_factor } = read(yarn).scaling else {
+        panic!("not yarn")
+    };
+    assert_eq!((factor, original_context, beta_fast, beta_slow, attn_factor), (4.0, 4096, 32.0, 1.0, 1.0));
+    config_refused(tiny_llama(3).tensor_f32("rope_freqs.weight", &[3], &[1.0; 3]), ErrorKind::Shape, &["rope_freqs"]);
+    config_refused(tiny_llama(3).tensor_f32("rope_freqs.weight", &[4], &[0.0; 4]), ErrorKind::File, &["rope_freqs"]);
+}
