@@ -405,6 +405,49 @@ fn timing_counts_every_dispatch() {
     });
 }
 
+#[test]
+fn timing_without_timestamps_counts_every_dispatch() {
+    let options = OpenOptions { timestamps: false, ..OpenOptions::default() };
+    on_each_new(&options, |mut backend| {
+        assert!(!backend.caps().timestamps && backend.caps().features.is_empty());
+        backend.set_timing(Timing::Kernels).unwrap();
+        let expected = sequence(&mut CpuBackend::new(1).unwrap());
+        assert_eq!(sequence(&mut backend), expected);
+        let times = backend.take_times().unwrap();
+        assert_eq!((times.len(), times[0].kernel, times[0].dispatches), (1, "affine", 41));
+        assert!(times[0].nanoseconds > 0);
+    });
+}
+
+#[test]
+fn trusted_shaders_give_the_same_results() {
+    let options = OpenOptions { trusted: true, ..OpenOptions::default() };
+    on_each_new(&options, |mut backend| {
+        assert_eq!(sequence(&mut backend), sequence(&mut CpuBackend::new(1).unwrap()));
+    });
+}
+
+#[test]
+fn bind_groups_of_freed_buffers_are_forgotten() {
+    on_each(|backend| {
+        let pipeline = backend.prepare(&spec(1)).unwrap();
+        let before = backend.cached_bind_groups();
+        for _ in 0..3 {
+            let (a, b) = (backend.alloc("a", 64).unwrap(), backend.alloc("b", 64).unwrap());
+            for _ in 0..2 {
+                let mut recording = Recording::new();
+                let (a, b) = (BufferSlice::whole(a, 64), BufferSlice::whole(b, 64));
+                recording.dispatch(dispatch(pipeline, 1, 0, 1.0, a, b));
+                backend.submit(recording).unwrap();
+            }
+            assert_eq!(backend.cached_bind_groups(), before + 1);
+            backend.free(a);
+            assert_eq!(backend.cached_bind_groups(), before);
+            backend.free(b);
+        }
+    });
+}
+
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|l| l.starts_with("VmRSS:"))?;

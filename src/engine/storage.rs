@@ -48,7 +48,8 @@ impl Scratch {
     }
 
     pub fn slice(&self) -> Result<BufferSlice> {
-        let buffer = self.buffer.ok_or_else(|| Error::new(ErrorKind::Shape, format!("{} is not there yet", self.label), ""))?;
+        let buffer =
+            self.buffer.ok_or_else(|| Error::new(ErrorKind::Shape, format!("{} is not there yet", self.label), ""))?;
         Ok(BufferSlice::whole(buffer, self.bytes))
     }
 

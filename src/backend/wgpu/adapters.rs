@@ -225,7 +225,7 @@ pub(super) fn caps_of(device: &wgpu::Device, options: &OpenOptions) -> Result<Ca
     }
     let software = is_software(&info);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32;
-    let timestamps = device.features().contains(wgpu::Features::TIMESTAMP_QUERY);
+    let timestamps = options.timestamps && device.features().contains(wgpu::Features::TIMESTAMP_QUERY);
     let binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
     Ok(Caps {
         kind: BackendKind::Wgpu,
