@@ -21,15 +21,19 @@ mod tests;
 
 use super::{Access, Constant, ParamKind, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
-use crate::num::WGSL_NUMBERS;
+use crate::num::{WGSL_HADAMARD, WGSL_NUMBERS};
 use std::fmt::Write as _;
 
 const PREAMBLE: &str = include_str!("../../../shaders/lib/preamble.wgsl");
-const HADAMARD: &str = include_str!("../../../shaders/lib/hadamard.wgsl");
 
 /// Files that `#include` finds.
-const LIBRARY: &[(&str, &str)] =
-    &[("lib/preamble.wgsl", PREAMBLE), ("lib/numbers.wgsl", WGSL_NUMBERS), ("lib/hadamard.wgsl", HADAMARD)];
+const LIBRARY: &[(&str, &str)] = &[
+    ("lib/preamble.wgsl", PREAMBLE),
+    ("lib/numbers.wgsl", WGSL_NUMBERS),
+    ("lib/hadamard.wgsl", WGSL_HADAMARD),
+    ("lib/hadamard_block.wgsl", include_str!("../../../shaders/lib/hadamard_block.wgsl")),
+    ("lib/visible.wgsl", include_str!("../../../shaders/lib/visible.wgsl")),
+];
 
 /// Those that every module holds already.
 const ALWAYS: [&str; 2] = ["lib/preamble.wgsl", "lib/numbers.wgsl"];
