@@ -118,7 +118,12 @@ impl Built {
             pipeline,
             case.q_heads(),
             &merge::Buffers { partials, tables, means, sinks, out: view },
-            &merge::Args { rows_at: self.rows_at as u32, rows, lists_at: self.lists_at as u32, means: place },
+            &merge::Args {
+                rows_at: self.rows_at as u32,
+                rows: self.merged_rows as u32,
+                lists_at: self.lists_at as u32,
+                means: place,
+            },
         ));
         backend.submit(recording)?;
         let outcome = Outcome {
