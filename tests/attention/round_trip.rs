@@ -1,7 +1,7 @@
 //! New tokens through mean, append, convert and copy_slots to attention, against attention over the originals.
 
 use crate::cpu;
-use crate::harness::{BASES, POISON, Random, buffer, words};
+use crate::harness::{BASES, POISON, Random, buffer, within, words};
 use crate::reference::{Query, Token, attend};
 use kvarto::backend::{Backend, BufferSlice, CodecUse, Recording};
 use kvarto::format::FormatRegistry;
@@ -205,7 +205,7 @@ fn appended_and_sealed_tokens_attend_like_the_originals() {
             let (got, want) = outputs(open, sealed, bases);
             let error = error(&got, &want);
             seen.push(format!("{open}>{sealed} rotate {} mean {}: {error:.2e}", bases.k.rotate, bases.k.mean));
-            if !(error <= bound) {
+            if !within(error, bound) {
                 panic!("error {error:.3e} above {bound}: {seen:#?}");
             }
         }
