@@ -7,7 +7,7 @@ mod build;
 mod run;
 
 pub use build::{Built, Side};
-pub use run::{Outcome, buffer, words};
+pub use run::{Outcome, buffer, within, words};
 
 use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;
