@@ -21,9 +21,8 @@ mod tests;
 
 use super::{Access, Constant, ParamKind, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
-use std::fmt::Write as _;
-
 use crate::num::{WGSL_HADAMARD, WGSL_NUMBERS};
+use std::fmt::Write as _;
 
 const PREAMBLE: &str = include_str!("../../../shaders/lib/preamble.wgsl");
 
