@@ -42,9 +42,9 @@ const LEVELS: [usize; 11] = [
 fn all_pairs() -> Vec<[usize; LEVELS.len()]> {
     let mut random = Random::new(17);
     let mut left = BTreeSet::new();
-    for a in 0..LEVELS.len() {
-        for b in a + 1..LEVELS.len() {
-            left.extend((0..LEVELS[a]).flat_map(|x| (0..LEVELS[b]).map(move |y| (a, x, b, y))));
+    for (b, levels_b) in LEVELS.into_iter().enumerate() {
+        for (a, levels_a) in LEVELS.into_iter().enumerate().take(b) {
+            left.extend((0..levels_a).flat_map(|x| (0..levels_b).map(move |y| (a, x, b, y))));
         }
     }
     let pairs = |choice: &[usize; LEVELS.len()]| {

@@ -67,13 +67,8 @@ fn a_skipped_write_fails() {
     assert!(check(&built).unwrap_err().contains("NaN"));
     // A row fewer in the merge: its output does.
     let mut built = case(F16).build();
-    built.rows -= 1;
-    let outcome = built.run(&mut cpu()).unwrap();
-    let mut longer = outcome.clone();
-    let row = built.case.q_heads() * built.case.v_dim + 4;
-    longer.out.resize(outcome.out.len() + row, crate::harness::POISON);
-    built.rows += 1;
-    assert!(built.compare(&longer, TOLERANCE).unwrap_err().contains("NaN"));
+    built.merged_rows -= 1;
+    assert!(check(&built).unwrap_err().contains("NaN"));
 }
 
 #[test]

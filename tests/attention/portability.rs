@@ -63,7 +63,7 @@ fn an_empty_sequence_in_a_batch() {
     let heads = built.case.q_heads();
     assert!((0..heads).all(|head| built.output(&with, 3, head).iter().all(|&x| x == 0.0)));
 
-    built.rows = 3;
+    (built.rows, built.merged_rows) = (3, 3);
     built.queries.truncate(3 * heads * built.case.k_dim);
     let without = built.run(&mut cpu()).unwrap();
     for (row, head) in (0..3).flat_map(|row| (0..heads).map(move |head| (row, head))) {

@@ -1,9 +1,9 @@
 //! New tokens through mean, append, convert and copy_slots to attention, against attention over the originals.
 
 use crate::cpu;
-use crate::harness::{BASES, POISON, Random};
+use crate::harness::{BASES, POISON, Random, buffer, within, words};
 use crate::reference::{Query, Token, attend};
-use kvarto::backend::{Backend, BufferSlice, CodecUse, Recording, read_blocking};
+use kvarto::backend::{Backend, BufferSlice, CodecUse, Recording};
 use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::{AttentionArgs, AttentionBuffers, AttentionShape};
 use kvarto::kernel::{MeanPlace, RowView, SideBases, append, convert, copy_slots, decode, mean, merge, query};
@@ -25,10 +25,7 @@ fn codec(name: &str, side: Side) -> CodecUse {
 }
 
 fn upload(backend: &mut dyn Backend, words: &[u32]) -> BufferSlice {
-    let bytes = words.len() as u64 * 4;
-    let id = backend.alloc("test", bytes).unwrap();
-    backend.write(id, 0, bytemuck::cast_slice(words)).unwrap();
-    BufferSlice::whole(id, bytes)
+    buffer(backend, "test", words).unwrap()
 }
 
 /// Outputs `[q_heads][v_dim]` of one query after the last token, and the same over the original rows.
@@ -163,7 +160,7 @@ fn outputs(open: &str, sealed: &str, bases: SideBases) -> (Vec<f32>, Vec<f64>) {
     let args = merge::Args { rows_at: query_rows_at, rows: 1, lists_at, means: place };
     recording.dispatch(merge::dispatch(backend.prepare(&spec).unwrap(), q_heads, &buffers, &args));
     backend.submit(recording).unwrap();
-    let got = bytemuck::pod_collect_to_vec(&read_blocking(backend, out.buffer, 0, out.bytes).unwrap());
+    let got = words(backend, &out).unwrap().into_iter().map(f32::from_bits).collect();
 
     let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
     let want = (0..q_heads)
@@ -208,7 +205,7 @@ fn appended_and_sealed_tokens_attend_like_the_originals() {
             let (got, want) = outputs(open, sealed, bases);
             let error = error(&got, &want);
             seen.push(format!("{open}>{sealed} rotate {} mean {}: {error:.2e}", bases.k.rotate, bases.k.mean));
-            if !(error <= bound) {
+            if !within(error, bound) {
                 panic!("error {error:.3e} above {bound}: {seen:#?}");
             }
         }

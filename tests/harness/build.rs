@@ -33,6 +33,8 @@ pub struct Built {
     pub tables: Vec<u32>,
     pub rows_at: usize,
     pub rows: usize,
+    /// Rows that `merge` is asked for: all of them, but in tests of the harness.
+    pub merged_rows: usize,
     pub lists_at: usize,
     pub classes: Vec<Class>,
     /// Partial states in all.
@@ -67,6 +69,7 @@ impl Built {
             tables: vec![POISON; 12],
             rows_at: 0,
             rows: 0,
+            merged_rows: 0,
             lists_at: 0,
             classes: Vec::new(),
             states: 0,
@@ -180,6 +183,7 @@ impl Built {
             }
         }
         self.rows = self.row_info.len();
+        self.merged_rows = self.rows;
         self.queries = match case.values {
             Values::Logit(_) => (0..self.rows * case.q_heads())
                 .flat_map(|_| (0..case.k_dim).map(|c| if c == 0 { 1.0 } else { 0.0 }))

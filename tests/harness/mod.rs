@@ -6,8 +6,8 @@
 mod build;
 mod run;
 
-pub use build::{Built, Class, Side};
-pub use run::Outcome;
+pub use build::{Built, Side};
+pub use run::{Outcome, buffer, within, words};
 
 use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;

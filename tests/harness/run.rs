@@ -33,7 +33,12 @@ pub fn buffer(backend: &mut dyn Backend, label: &str, words: &[u32]) -> Result<B
 /// The words of a buffer.
 pub fn words(backend: &mut dyn Backend, slice: &BufferSlice) -> Result<Vec<u32>> {
     let bytes = read_blocking(backend, slice.buffer, slice.offset, slice.bytes)?;
-    Ok(bytemuck::pod_collect_to_vec(&bytes))
+    Ok(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+}
+
+/// Whether `error` is at most `limit`; no if either is NaN.
+pub fn within(error: f64, limit: f64) -> bool {
+    error <= limit
 }
 
 impl Built {
@@ -118,7 +123,12 @@ impl Built {
             pipeline,
             case.q_heads(),
             &merge::Buffers { partials, tables, means, sinks, out: view },
-            &merge::Args { rows_at: self.rows_at as u32, rows, lists_at: self.lists_at as u32, means: place },
+            &merge::Args {
+                rows_at: self.rows_at as u32,
+                rows: self.merged_rows as u32,
+                lists_at: self.lists_at as u32,
+                means: place,
+            },
         ));
         backend.submit(recording)?;
         let outcome = Outcome {
@@ -166,7 +176,7 @@ impl Built {
                 for (c, (&got, want)) in got.iter().zip(want).enumerate() {
                     let error = (f64::from(got) - want).abs();
                     size = size.max(want.abs());
-                    if !(error <= largest_error) {
+                    if !within(error, largest_error) {
                         worst = format!("row {row} head {head} channel {c}: {got}, expected {want}");
                         if error.is_nan() {
                             return Err(format!("{worst} in {case:?}"));
@@ -177,7 +187,7 @@ impl Built {
             }
         }
         let error = largest_error / size;
-        if !(error <= tolerance) {
+        if !within(error, tolerance) {
             return Err(format!("error {error:.3e} above {tolerance:.1e}, {worst} in {case:?}"));
         }
         let stride = case.q_heads() * case.v_dim + GAP;
