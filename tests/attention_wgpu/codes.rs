@@ -67,7 +67,7 @@ fn edges(geometry: PageGeometry, random: &mut Random) -> Vec<Vec<f32>> {
     vec![plain, moderate, ties, wild, nan, random.normal(tokens * head_dim)]
 }
 
-/// Where a format's GPU text may leave the CPU's bits: nothing so far.
+/// The shader's pages from f32 pages are the CPU's, to the bit.
 fn check_encode(name: &str, side: Side, geometry: PageGeometry) {
     on_vulkan(|backend| {
         let (src, dst) = (codec("f32", side, geometry), codec(name, side, geometry));
