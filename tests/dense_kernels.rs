@@ -57,12 +57,12 @@ fn check_linear(rig: &mut Rig, weights: &Weights, rows: u32, accumulate: bool, p
     }
     let y = rig.rows(y_view, rows, outs);
     rig.clear();
-    for row in 0..rows as usize {
-        let x = &x[row * columns as usize..][..columns as usize];
-        for out in 0..outs as usize {
-            let products = weights.values(out).iter().zip(x).map(|(w, &x)| w * f64::from(x));
+    for out in 0..outs as usize {
+        let values = weights.values(out);
+        for row in 0..rows as usize {
             let (mut sum, mut size) = (0.0, 1e-30);
-            for product in products {
+            for (w, &x) in values.iter().zip(&x[row * columns as usize..]) {
+                let product = w * f64::from(x);
                 sum += product;
                 size += product.abs();
             }

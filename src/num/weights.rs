@@ -164,9 +164,36 @@ pub(crate) use with_block;
 pub(crate) trait Block {
     /// Bytes of 32 values.
     const BYTES: usize;
+    /// An array of as many.
+    type Bytes;
 
-    /// The values of a block; `block` holds at least [`Block::BYTES`] bytes.
-    fn decode(block: &[u8], out: &mut [f32; 32]);
+    /// The whole blocks of a row, and what is left.
+    fn blocks(row: &[u8]) -> (&[Self::Bytes], &[u8]);
+
+    /// A block with zeros after `bytes`, of which there are fewer than [`Block::BYTES`].
+    fn padded(bytes: &[u8]) -> Self::Bytes;
+
+    /// The values of a block.
+    fn decode(block: &Self::Bytes, out: &mut [f32; 32]);
+}
+
+macro_rules! block_bytes {
+    ($bytes:literal) => {
+        const BYTES: usize = $bytes;
+        type Bytes = [u8; $bytes];
+
+        #[inline(always)]
+        fn blocks(row: &[u8]) -> (&[Self::Bytes], &[u8]) {
+            row.as_chunks()
+        }
+
+        fn padded(bytes: &[u8]) -> Self::Bytes {
+            let mut block = [0; $bytes];
+            let length = bytes.len().min($bytes);
+            block[..length].copy_from_slice(&bytes[..length]);
+            block
+        }
+    };
 }
 
 pub(crate) struct F32;
@@ -177,11 +204,11 @@ pub(crate) struct Q4_1;
 pub(crate) struct Q8_0;
 
 impl Block for F32 {
-    const BYTES: usize = 128;
+    block_bytes!(128);
 
     #[inline(always)]
-    fn decode(block: &[u8], out: &mut [f32; 32]) {
-        let words: [u32; 32] = bytemuck::pod_read_unaligned(&block[..128]);
+    fn decode(block: &Self::Bytes, out: &mut [f32; 32]) {
+        let words: [u32; 32] = bytemuck::cast(*block);
         for (o, w) in out.iter_mut().zip(words) {
             *o = f32::from_bits(u32::from_le(w));
         }
@@ -189,11 +216,11 @@ impl Block for F32 {
 }
 
 impl Block for F16 {
-    const BYTES: usize = 64;
+    block_bytes!(64);
 
     #[inline(always)]
-    fn decode(block: &[u8], out: &mut [f32; 32]) {
-        let halves: [u16; 32] = bytemuck::pod_read_unaligned(&block[..64]);
+    fn decode(block: &Self::Bytes, out: &mut [f32; 32]) {
+        let halves: [u16; 32] = bytemuck::cast(*block);
         for (o, h) in out.iter_mut().zip(halves) {
             *o = half_to_f32(u16::from_le(h));
         }
@@ -201,11 +228,11 @@ impl Block for F16 {
 }
 
 impl Block for BF16 {
-    const BYTES: usize = 64;
+    block_bytes!(64);
 
     #[inline(always)]
-    fn decode(block: &[u8], out: &mut [f32; 32]) {
-        let halves: [u16; 32] = bytemuck::pod_read_unaligned(&block[..64]);
+    fn decode(block: &Self::Bytes, out: &mut [f32; 32]) {
+        let halves: [u16; 32] = bytemuck::cast(*block);
         for (o, h) in out.iter_mut().zip(halves) {
             *o = f32::from_bits(u32::from(u16::from_le(h)) << 16);
         }
@@ -213,12 +240,12 @@ impl Block for BF16 {
 }
 
 impl Block for Q4_0 {
-    const BYTES: usize = 18;
+    block_bytes!(18);
 
     #[inline(always)]
-    fn decode(block: &[u8], out: &mut [f32; 32]) {
-        let d = half_at(block, 0);
-        let q: [u8; 16] = bytemuck::pod_read_unaligned(&block[2..18]);
+    fn decode(block: &Self::Bytes, out: &mut [f32; 32]) {
+        let [d0, d1, q @ ..] = *block;
+        let d = half_to_f32(u16::from_le_bytes([d0, d1]));
         for i in 0..16 {
             out[i] = (i32::from(q[i] & 15) - 8) as f32 * d;
             out[i + 16] = (i32::from(q[i] >> 4) - 8) as f32 * d;
@@ -227,12 +254,12 @@ impl Block for Q4_0 {
 }
 
 impl Block for Q4_1 {
-    const BYTES: usize = 20;
+    block_bytes!(20);
 
     #[inline(always)]
-    fn decode(block: &[u8], out: &mut [f32; 32]) {
-        let (d, m) = (half_at(block, 0), half_at(block, 2));
-        let q: [u8; 16] = bytemuck::pod_read_unaligned(&block[4..20]);
+    fn decode(block: &Self::Bytes, out: &mut [f32; 32]) {
+        let [d0, d1, m0, m1, q @ ..] = *block;
+        let (d, m) = (half_to_f32(u16::from_le_bytes([d0, d1])), half_to_f32(u16::from_le_bytes([m0, m1])));
         for i in 0..16 {
             out[i] = i32::from(q[i] & 15) as f32 * d + m;
             out[i + 16] = i32::from(q[i] >> 4) as f32 * d + m;
@@ -241,14 +268,14 @@ impl Block for Q4_1 {
 }
 
 impl Block for Q8_0 {
-    const BYTES: usize = 34;
+    block_bytes!(34);
 
     #[inline(always)]
-    fn decode(block: &[u8], out: &mut [f32; 32]) {
-        let d = half_at(block, 0);
-        let q: [i8; 32] = bytemuck::pod_read_unaligned(&block[2..34]);
-        for (o, q) in out.iter_mut().zip(q) {
-            *o = i32::from(q) as f32 * d;
+    fn decode(block: &Self::Bytes, out: &mut [f32; 32]) {
+        let [d0, d1, q @ ..] = *block;
+        let d = half_to_f32(u16::from_le_bytes([d0, d1]));
+        for i in 0..32 {
+            out[i] = f32::from(q[i] as i8) * d;
         }
     }
 }
@@ -257,40 +284,30 @@ impl Block for Q8_0 {
 #[inline(always)]
 pub(crate) fn decode_row<B: Block>(bytes: &[u8], out: &mut [f32]) {
     let (whole, rest) = out.as_chunks_mut::<32>();
-    let mut blocks = bytes.chunks_exact(B::BYTES);
-    for (values, block) in whole.iter_mut().zip(&mut blocks) {
+    let (blocks, end) = B::blocks(bytes);
+    for (values, block) in whole.iter_mut().zip(blocks) {
         B::decode(block, values);
     }
     if !rest.is_empty() {
-        rest.copy_from_slice(&decode_end::<B>(blocks.remainder())[..rest.len()]);
+        let mut values = [0f32; 32];
+        B::decode(&B::padded(end), &mut values);
+        rest.copy_from_slice(&values[..rest.len()]);
     }
 }
 
-/// Values of a row's unfinished last block, with zeros after them.
-#[inline(always)]
-pub(crate) fn decode_end<B: Block>(bytes: &[u8]) -> [f32; 32] {
-    let mut padded = [0u8; 128];
-    let mut values = [0f32; 32];
-    let length = bytes.len().min(padded.len());
-    padded[..length].copy_from_slice(&bytes[..length]);
-    B::decode(&padded, &mut values);
-    values
-}
-
-#[inline(always)]
-fn half_at(bytes: &[u8], at: usize) -> f32 {
-    half_to_f32(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
-}
-
 /// Exact for every code, subnormals, infinities and NaN included, and without branches or calls, so that loops
-/// over it become vector code (`half` asks for the processor's features at each call).
+/// over it become vector code (`half` asks for the processor's features at each call). Nothing inside is a
+/// subnormal f32, which processors are slow with.
 #[inline(always)]
 pub(crate) fn half_to_f32(half: u16) -> f32 {
     let sign = (u32::from(half) & 0x8000) << 16;
     let magnitude = (u32::from(half) & 0x7fff) << 13;
-    // The exponent's bias differs by 112: a product with 2^112, which is exact, also mends subnormals.
-    let finite = f32::from_bits(magnitude) * f32::from_bits((112 + 127) << 23);
-    let bits = if magnitude >= 0x7c00 << 13 { magnitude | 0x7f80_0000 } else { finite.to_bits() };
+    // The exponents' biases differ by 112.
+    let normal = magnitude + (112 << 23);
+    // For subnormals: 2^-14 and the fraction, less 2^-14.
+    let subnormal = (f32::from_bits(normal + (1 << 23)) - f32::from_bits(113 << 23)).to_bits();
+    let finite = if magnitude < 1 << 23 { subnormal } else { normal };
+    let bits = if magnitude >= 0x7c00 << 13 { magnitude | 0x7f80_0000 } else { finite };
     f32::from_bits(bits | sign)
 }
 

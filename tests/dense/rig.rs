@@ -183,7 +183,7 @@ impl Weights {
     pub fn random(weight: WeightType, columns: u32, rows: u32) -> Self {
         let mut rng = Rng::new(u64::from(columns) * 31 + u64::from(rows));
         let mut data = Vec::new();
-        let mut scale = |rng: &mut Rng, data: &mut Vec<u8>| {
+        let scale = |rng: &mut Rng, data: &mut Vec<u8>| {
             let value = if rng.next().is_multiple_of(16) { 3e-6 } else { 0.1 };
             data.extend(f16::from_f32(rng.float(value)).to_le_bytes());
         };

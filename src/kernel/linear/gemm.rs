@@ -102,14 +102,15 @@ fn tiles<S: Simd, const M: usize, const N: usize>(
                 let mut row = first;
                 while row + M <= end {
                     let x: [&[f32]; M] = std::array::from_fn(|m| &product.x.row(row + m)[from..to]);
-                    for (m, tile) in tile(simd, x, w).into_iter().enumerate() {
-                        add(&mut sums[(row + m) * width + out..][..N], tile);
+                    let tile = tile(simd, x, w);
+                    for m in 0..M {
+                        add(&mut sums[(row + m) * width + out..][..N], &tile[m]);
                     }
                     row += M;
                 }
                 for row in row..end {
-                    let [tile] = tile(simd, [&product.x.row(row)[from..to]], w);
-                    add(&mut sums[row * width + out..][..N], tile);
+                    let tile = tile(simd, [&product.x.row(row)[from..to]], w);
+                    add(&mut sums[row * width + out..][..N], &tile[0]);
                 }
             }
         }
@@ -117,7 +118,7 @@ fn tiles<S: Simd, const M: usize, const N: usize>(
 }
 
 #[inline(always)]
-fn add<const N: usize>(sums: &mut [f32], tile: [f32; N]) {
+fn add(sums: &mut [f32], tile: &[f32]) {
     for (sum, value) in sums.iter_mut().zip(tile) {
         *sum += value;
     }
@@ -127,11 +128,19 @@ fn add<const N: usize>(sums: &mut [f32], tile: [f32; N]) {
 #[inline(always)]
 fn tile<S: Simd, const M: usize, const N: usize>(simd: S, x: [&[f32]; M], w: [&[f32]; N]) -> [[f32; N]; M] {
     let whole = x[0].len() / S::F32_LANES;
-    let xs = x.map(|x| &S::as_simd_f32s(x).0[..whole]);
-    let ws = w.map(|w| &S::as_simd_f32s(w).0[..whole]);
+    let (mut xs, mut ws): ([&[S::f32s]; M], [&[S::f32s]; N]) = ([&[]; M], [&[]; N]);
+    for m in 0..M {
+        xs[m] = &S::as_simd_f32s(x[m]).0[..whole];
+    }
+    for n in 0..N {
+        ws[n] = &S::as_simd_f32s(w[n]).0[..whole];
+    }
     let mut acc = [[simd.splat_f32s(0.0); N]; M];
     for k in 0..whole {
-        let wk: [S::f32s; N] = std::array::from_fn(|n| ws[n][k]);
+        let mut wk = [simd.splat_f32s(0.0); N];
+        for n in 0..N {
+            wk[n] = ws[n][k];
+        }
         for m in 0..M {
             let xk = xs[m][k];
             for n in 0..N {
@@ -139,7 +148,13 @@ fn tile<S: Simd, const M: usize, const N: usize>(simd: S, x: [&[f32]; M], w: [&[
             }
         }
     }
-    let mut sums = acc.map(|acc| acc.map(|acc| simd.reduce_sum_f32s(acc)));
+    // Loops, not `map`: a closure inside a library function is compiled without this function's vectors.
+    let mut sums = [[0f32; N]; M];
+    for m in 0..M {
+        for n in 0..N {
+            sums[m][n] = simd.reduce_sum_f32s(acc[m][n]);
+        }
+    }
     for k in whole * S::F32_LANES..x[0].len() {
         for m in 0..M {
             for n in 0..N {

@@ -3,7 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::gemv_x86::{NibbleDots, Nibbles};
 use super::{FEW, Product};
-use crate::num::weights::{Block, decode_end, with_block};
+use crate::num::weights::{Block, with_block};
 #[cfg(target_arch = "x86_64")]
 use crate::num::weights::{Q4_0, Q4_1, WeightType};
 use pulp::{Arch, Simd, WithSimd};
@@ -54,7 +54,7 @@ fn nibbles<T: Nibbles>(simd: pulp::x86::V4, product: Product<'_>, weights: &[u8]
 }
 
 struct Dots<'a, B, const R: usize> {
-    x: [&'a [f32]; R],
+    x: [&'a [[f32; 32]]; R],
     /// The rows' columns after the last whole block, then zeros.
     x_end: [[f32; 32]; R],
     weights: &'a [u8],
@@ -72,7 +72,14 @@ impl<'a, B: Block, const R: usize> Dots<'a, B, R> {
             end[..rest.len()].copy_from_slice(rest);
             end
         });
-        Dots { x, x_end, weights, row_bytes: product.row_bytes, sums, block: std::marker::PhantomData }
+        Dots {
+            x: x.map(|x| x.as_chunks().0),
+            x_end,
+            weights,
+            row_bytes: product.row_bytes,
+            sums,
+            block: std::marker::PhantomData,
+        }
     }
 }
 
@@ -81,26 +88,25 @@ impl<B: Block, const R: usize> WithSimd for Dots<'_, B, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let x = self.x.map(|x| x.as_chunks::<32>().0);
         for (weights, sums) in self.weights.chunks_exact(self.row_bytes).zip(self.sums.chunks_exact_mut(R)) {
             let mut acc = [[simd.splat_f32s(0.0); 2]; R];
-            let blocks = weights.chunks_exact(B::BYTES);
-            let end = blocks.remainder();
-            for (at, block) in blocks.enumerate() {
+            let (blocks, end) = B::blocks(weights);
+            for (at, block) in blocks.iter().enumerate() {
                 let mut values = [0f32; 32];
                 B::decode(block, &mut values);
                 for row in 0..R {
-                    add_dot(simd, &values, &x[row][at], &mut acc[row]);
+                    add_dot(simd, &values, &self.x[row][at], &mut acc[row]);
                 }
             }
             if !end.is_empty() {
-                let values = decode_end::<B>(end);
+                let mut values = [0f32; 32];
+                B::decode(&B::padded(end), &mut values);
                 for row in 0..R {
                     add_dot(simd, &values, &self.x_end[row], &mut acc[row]);
                 }
             }
-            for (sum, acc) in sums.iter_mut().zip(acc) {
-                *sum = simd.reduce_sum_f32s(simd.add_f32s(acc[0], acc[1]));
+            for row in 0..R {
+                sums[row] = simd.reduce_sum_f32s(simd.add_f32s(acc[row][0], acc[row][1]));
             }
         }
     }
