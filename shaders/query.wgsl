@@ -1,1 +1,68 @@
-// query: in the WGSL branch.
+// Prepares query rows for attention: into the basis of K, times the softmax scale, and the bias that
+// stands for the mean removed from K. One workgroup takes one query head of one row.
+
+const_assert ((WORKGROUP & (WORKGROUP - 1u)) == 0u);
+const BASIS_MAX: u32 = K_DIM;
+const KV_HEADS: u32 = Q_HEADS / GROUP;
+
+#include "lib/hadamard_block.wgsl"
+
+var<workgroup> sums: array<f32, WORKGROUP>;
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let group = group_index(id, groups);
+    if (group >= params.groups) {
+        return;
+    }
+    let row = group / Q_HEADS;
+    let head = group % Q_HEADS;
+    let at = params.q_offset + row * params.q_stride + head * K_DIM;
+#if MEAN
+    let mean_slot = tables[params.rows_at + row * 4u + 3u];
+    let mean_at = mean_slot * params.mean_stride + params.mean_layer_at + head / GROUP * (K_DIM + V_DIM);
+#endif
+    var bias = 0.0;
+    for (var c = lid; c < K_DIM; c += WORKGROUP) {
+        let x = q_in[at + c];
+#if MEAN
+        bias += x * means[mean_at + c];
+#endif
+#if ROTATE
+        basis_row[c] = x * hadamard_sign(c);
+#else
+        basis_row[c] = x;
+#endif
+    }
+#if MEAN
+    sums[lid] = bias;
+    for (var half = WORKGROUP / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if (lid < half) {
+            sums[lid] += sums[lid + half];
+        }
+    }
+#endif
+#if ROTATE
+    hadamard_transform(lid, K_DIM);
+#else
+    workgroupBarrier();
+#endif
+    let to = group * (K_DIM + 4u);
+    for (var c = lid; c < K_DIM; c += WORKGROUP) {
+        q_out[to + c] = basis_row[c] * params.scale;
+    }
+    if (lid == 0u) {
+#if MEAN
+        bias = sums[0] * params.scale;
+#endif
+        q_out[to + K_DIM] = bias;
+        q_out[to + K_DIM + 1u] = 0.0;
+        q_out[to + K_DIM + 2u] = 0.0;
+        q_out[to + K_DIM + 3u] = 0.0;
+    }
+}

@@ -1,4 +1,5 @@
 //! GGUF files as strangers write them: odd ones load, wrong ones are errors that name the key or the tensor.
+#![cfg(feature = "cli")]
 
 #[path = "support/gguf_writer.rs"]
 mod gguf_writer;
@@ -166,6 +167,36 @@ fn values_of_no_known_kind_are_named() {
     let mut text = 2u64.to_le_bytes().to_vec();
     text.extend([0xFF, 0xFE]);
     refused(small().key("latin", V::Raw(8, text)).build(), ErrorKind::File, &["`latin`", "UTF-8"]);
+}
+
+#[test]
+fn names_cannot_steer_a_terminal() {
+    refused(small().tensor_f32("\u{1b}[2J", &[1], &[0.0]).build(), ErrorKind::File, &["tensor 2", "\\u{1b}[2J"]);
+    refused(small().key("a\nb", V::U8(0)).build(), ErrorKind::File, &["key 2", "a\\nb"]);
+    refused(small().key("", V::U8(0)).build(), ErrorKind::File, &["key 2"]);
+}
+
+#[test]
+fn the_real_model_is_what_it_says() {
+    fn shared<T: Send + Sync + Clone>(_: &T) {}
+    let Some(path) = kvarto::model::store::resolve_cached("smollm2-135m") else {
+        let required = std::env::var("KVARTO_REQUIRE").is_ok_and(|list| list.split(',').any(|name| name == "model"));
+        assert!(!required, "KVARTO_REQUIRE names model, and smollm2-135m is not in the cache");
+        eprintln!("skipped: smollm2-135m is not in the cache; run `kvarto models fetch smollm2-135m`");
+        return;
+    };
+    let gguf = Gguf::open(path).unwrap();
+    shared(&gguf);
+    let config = ModelConfig::from_gguf(&gguf).unwrap();
+    assert_eq!((config.layers, config.hidden, config.ffn, config.q_heads, config.kv_heads), (30, 576, 1536, 9, 3));
+    assert_eq!((config.head_dim, config.vocab, config.context_length), (64, 49152, 8192));
+    assert_eq!((config.tied_output, config.rope.base, config.rope.dim_count), (true, 100_000.0, 64));
+    assert_eq!(config.kv_bytes_per_token_f16(), 23_040);
+    for tensor in gguf.tensors().iter().take(12) {
+        let values = dequantize(tensor, gguf.tensor_bytes(tensor).unwrap()).unwrap();
+        assert_eq!(values.len() as u64, tensor.elements());
+        assert!(values.iter().all(|x| x.is_finite() && x.abs() < 1e3), "{}", tensor.name);
+    }
 }
 
 #[test]

@@ -1,94 +1,15 @@
-//! The wgpu backend by itself, with a kernel that is declared here.
+//! The wgpu backend by itself: results, refusals, pipelines, and a caller's own device.
 #![cfg(feature = "wgpu")]
 
 mod support;
 
 use kvarto::backend::wgpu::{AdapterChoice, OpenOptions, WgpuBackend};
 use kvarto::backend::{
-    Backend, BindingDecl, BufferId, BufferSlice, Constant, CpuBackend, CpuCall, Dispatch, Element, KernelDecl,
-    ParamDecl, PipelineId, Recording, Specialisation, SubmissionId, Timing, read_blocking,
+    Backend, BufferSlice, CpuBackend, Dispatch, KernelDecl, Recording, Specialisation, read_blocking,
 };
-use kvarto::wgpu;
-use kvarto::{ErrorKind, Result};
+use kvarto::{ErrorKind, wgpu};
+use support::affine::{AFFINE, dispatch, filled, floats, sequence, spec};
 use support::gpu::{on_each, on_each_new};
-
-/// `out[g] = a[g] · scale + N · step + out[g]` for every group g, one value a group.
-static AFFINE: KernelDecl = KernelDecl {
-    name: "affine",
-    bindings: &[BindingDecl::read("a", Element::F32), BindingDecl::write("result", Element::F32)],
-    params: &[ParamDecl::u32("step"), ParamDecl::f32("scale")],
-    constants: &["N", "WORKGROUP"],
-    codecs: &[],
-    cpu: affine,
-    wgsl: "
-@compute @workgroup_size(WORKGROUP)
-fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
-        @builtin(local_invocation_index) lane: u32) {
-    let group = group_index(id, count);
-    if group >= params.groups { return; }
-    if lane == 0u {
-        result[group] = a[group] * params.scale + f32(N * params.step) + result[group];
-    }
-}
-",
-    cuda: None,
-};
-
-fn affine(call: &mut CpuCall<'_>) -> Result<()> {
-    let (scale, add) = (call.float("scale"), (call.spec.u32("N") * call.param("step")) as f32);
-    let groups = call.groups as usize;
-    let a: &[f32] = call.read("a");
-    let result: &mut [f32] = call.write("result");
-    for (r, a) in result.iter_mut().zip(a).take(groups) {
-        *r += a * scale + add;
-    }
-    Ok(())
-}
-
-fn spec(n: u32) -> Specialisation {
-    Specialisation::new(&AFFINE, &[("N", Constant::U32(n)), ("WORKGROUP", Constant::U32(64))], vec![]).unwrap()
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytemuck::pod_collect_to_vec(bytes)
-}
-
-fn dispatch(pipeline: PipelineId, groups: u32, step: u32, scale: f32, a: BufferSlice, result: BufferSlice) -> Dispatch {
-    Dispatch { pipeline, groups, params: vec![step, scale.to_bits()], bindings: vec![a, result] }
-}
-
-fn filled(backend: &mut dyn Backend, label: &str, values: &[f32]) -> BufferId {
-    let id = backend.alloc(label, values.len() as u64 * 4).unwrap();
-    backend.write(id, 0, bytemuck::cast_slice(values)).unwrap();
-    id
-}
-
-/// Writes, dispatches with several parameter sets, copies, and dispatches again: all in one recording.
-fn sequence(backend: &mut dyn Backend) -> Vec<f32> {
-    let count = 1000u32;
-    let bytes = u64::from(count) * 4;
-    let a: Vec<f32> = (0..count).map(|i| i as f32 * 0.25 - 7.0).collect();
-    let a = filled(backend, "a", &a);
-    let x = filled(backend, "x", &vec![0.0; count as usize]);
-    let y = filled(backend, "y", &vec![f32::NAN; count as usize]);
-    let (three, five) = (backend.prepare(&spec(3)).unwrap(), backend.prepare(&spec(5)).unwrap());
-    assert_ne!(three, five);
-    let whole = |id| BufferSlice::whole(id, bytes);
-    let mut recording = Recording::new();
-    for step in 0..40 {
-        let pipeline = if step % 2 == 0 { three } else { five };
-        recording.dispatch(dispatch(pipeline, count, step, 0.5, whole(a), whole(x)));
-        recording.boundary();
-    }
-    recording.copy(whole(x), whole(y)).unwrap();
-    recording.dispatch(dispatch(three, count - 1, 1, -2.0, whole(x), whole(y)));
-    backend.submit(recording).unwrap();
-    let result = floats(&read_blocking(backend, y, 0, bytes).unwrap());
-    for id in [a, x, y] {
-        backend.free(id);
-    }
-    result
-}
 
 #[test]
 fn same_results_as_the_cpu_and_everything_in_order() {
@@ -194,7 +115,7 @@ fn a_kernel_that_does_not_compile_is_an_error_with_its_line() {
         params: &[],
         constants: &[],
         codecs: &[],
-        cpu: affine,
+        cpu: AFFINE.cpu,
         wgsl: "@compute @workgroup_size(1)\nfn main() {\n    let x: u32 = 1.5;\n}\n",
         cuda: None,
     };
@@ -337,122 +258,6 @@ fn a_callers_device_buffers_and_encoder() {
         assert_eq!(floats(&read_blocking(&mut backend, other, 0, 64).unwrap()), [103.0; 16]);
         backend.free(result);
         assert_eq!(mine.size(), 64);
-    });
-}
-
-#[test]
-fn submissions_complete_in_order_and_long_ones_are_split() {
-    let options = OpenOptions { max_submission_ms: Some(1), ..OpenOptions::default() };
-    on_each_new(&options, |mut backend| {
-        let pipeline = backend.prepare(&spec(1)).unwrap();
-        let count = 20_000u32;
-        let bytes = u64::from(count) * 4;
-        let a = filled(&mut backend, "a", &vec![1.0; count as usize]);
-        let result = filled(&mut backend, "result", &vec![0.0; count as usize]);
-        let mut recording = Recording::new();
-        for _ in 0..8 {
-            let (a, result) = (BufferSlice::whole(a, bytes), BufferSlice::whole(result, bytes));
-            recording.dispatch(dispatch(pipeline, count, 0, 1.0, a, result));
-            recording.boundary();
-        }
-        // By the first guess each dispatch takes longer than the limit.
-        let id = backend.submit(recording).unwrap();
-        assert_eq!(backend.splits(), 7);
-        assert_eq!(id, SubmissionId(8));
-        let got = floats(&read_blocking(&mut backend, result, 0, bytes).unwrap());
-        assert!(got.iter().all(|&v| v == 8.0));
-        while backend.poll().unwrap() < id {
-            std::thread::yield_now();
-        }
-    });
-}
-
-#[test]
-fn timing_counts_every_dispatch() {
-    on_each(|backend| {
-        let pipeline = backend.prepare(&spec(1)).unwrap();
-        let a = filled(backend, "a", &[1.0; 4096]);
-        let result = filled(backend, "result", &[0.0; 4096]);
-        let bytes = 4096 * 4;
-        let many = |count| {
-            let (a, result) = (BufferSlice::whole(a, bytes), BufferSlice::whole(result, bytes));
-            let mut recording = Recording::new();
-            for _ in 0..count {
-                recording.dispatch(dispatch(pipeline, 4096, 0, 1.0, a, result));
-            }
-            recording
-        };
-        backend.set_timing(Timing::Kernels).unwrap();
-        // More than one query set holds.
-        backend.submit(many(2100)).unwrap();
-        backend.submit(many(5)).unwrap();
-        let times = backend.take_times().unwrap();
-        assert_eq!((times.len(), times[0].kernel, times[0].dispatches), (1, "affine", 2105));
-        assert!(times[0].nanoseconds > 0);
-        assert!(backend.take_times().unwrap().is_empty());
-        backend.set_timing(Timing::Steps).unwrap();
-        backend.submit(many(3)).unwrap();
-        backend.submit(many(4)).unwrap();
-        let times = backend.take_times().unwrap();
-        assert_eq!((times.len(), times[0].kernel, times[0].dispatches), (1, "step", 2));
-        assert!(times[0].nanoseconds > 0);
-        backend.set_timing(Timing::None).unwrap();
-        backend.submit(many(1)).unwrap();
-        assert!(backend.take_times().unwrap().is_empty());
-        assert_eq!(floats(&read_blocking(backend, result, 0, 4).unwrap()), [2113.0]);
-        backend.free(a);
-        backend.free(result);
-    });
-}
-
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmRSS:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
-}
-
-#[test]
-fn ten_thousand_submissions_keep_memory_flat() {
-    on_each(|backend| {
-        let pipeline = backend.prepare(&spec(1)).unwrap();
-        let a = filled(backend, "a", &[1.0; 64]);
-        let result = filled(backend, "result", &[0.0; 64]);
-        let mut after_warm_up = None;
-        for turn in 0..10_000u32 {
-            let mut recording = Recording::new();
-            for _ in 0..2 {
-                let (a, result) = (BufferSlice::whole(a, 256), BufferSlice::whole(result, 256));
-                recording.dispatch(dispatch(pipeline, 64, turn, 0.0, a, result));
-            }
-            backend.write(a, 0, bytemuck::cast_slice(&[turn; 8])).unwrap();
-            backend.submit(recording).unwrap();
-            if turn % 10 == 0 {
-                read_blocking(backend, result, 0, 256).unwrap();
-            }
-            if turn == 1000 {
-                after_warm_up = resident_bytes();
-            }
-        }
-        assert!(backend.cached_bind_groups() < 100, "{}", backend.cached_bind_groups());
-        assert!(backend.staging_bytes() < 1 << 20, "{}", backend.staging_bytes());
-        if let (Some(before), Some(after)) = (after_warm_up, resident_bytes()) {
-            assert!(after < before + (16 << 20), "{} grew from {before} to {after}", backend.caps().title());
-        }
-        backend.free(a);
-        backend.free(result);
-    });
-}
-
-#[test]
-fn large_writes_and_reads_arrive_whole() {
-    on_each(|backend| {
-        let words: Vec<u32> = (0..24u32 << 20).map(|i| i.wrapping_mul(2_654_435_761)).collect();
-        let bytes = words.len() as u64 * 4;
-        let id = backend.alloc("large", bytes).unwrap();
-        backend.write(id, 0, bytemuck::cast_slice(&words)).unwrap();
-        let back = read_blocking(backend, id, 0, bytes).unwrap();
-        assert!(back == bytemuck::cast_slice::<u32, u8>(&words), "{}", backend.caps().title());
-        backend.free(id);
     });
 }
 

@@ -1,3 +1,76 @@
 //! The `kvarto` program: one file a command.
 
+mod backend;
+mod doctor;
+mod generate;
 pub mod models;
+mod report;
+
+use clap::{Parser, Subcommand};
+use kvarto::ErrorKind;
+use std::process::ExitCode;
+
+/// Answers from a language model over a key-value cache of mixed-precision pages.
+#[derive(Debug, Parser)]
+#[command(name = "kvarto", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// More on standard error: -v for what was decided, -vv for everything
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Generate text from a prompt
+    Generate(Box<generate::GenerateCommand>),
+    /// List, fetch and look into models
+    Models(models::ModelsCommand),
+    /// What this machine can run: adapters, limits, kernels and formats, with a self-test of each
+    Doctor(doctor::DoctorCommand),
+}
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { 2 } else { 0 };
+            // A closed pipe is all that can fail here, and then nobody reads.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let level = match cli.verbose {
+        0 => log::LevelFilter::Error,
+        1 => log::LevelFilter::Info,
+        _ => log::LevelFilter::Debug,
+    };
+    env_logger::Builder::new()
+        .filter_level(log::LevelFilter::Error)
+        .filter_module("kvarto", level)
+        .parse_default_env()
+        .init();
+    let (json, result) = match cli.command {
+        Command::Generate(command) => (command.json, generate::run(&command, cli.verbose)),
+        Command::Models(command) => (command.json(), models::run(command).map(|()| ExitCode::SUCCESS)),
+        Command::Doctor(command) => (command.json, doctor::run(&command)),
+    };
+    result.unwrap_or_else(|error| {
+        let code = exit_code(&error);
+        report::fault(&error, json);
+        code
+    })
+}
+
+/// 1 error, 2 usage, 3 refused by the hardware, 130 interrupted.
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    let kind = error.chain().find_map(|e| e.downcast_ref::<kvarto::Error>()).map(kvarto::Error::kind);
+    ExitCode::from(match kind {
+        Some(ErrorKind::Usage) => 2,
+        Some(ErrorKind::Unsupported | ErrorKind::OutOfMemory | ErrorKind::DeviceLost) => 3,
+        Some(ErrorKind::Interrupted) => 130,
+        _ => 1,
+    })
+}

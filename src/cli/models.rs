@@ -50,6 +50,13 @@ enum Action {
     },
 }
 
+impl ModelsCommand {
+    /// Whether the answer is wanted as JSON.
+    pub fn json(&self) -> bool {
+        matches!(self.action, Action::List { json: true } | Action::Info { json: true, .. })
+    }
+}
+
 /// Runs the command; results go to standard output, progress to standard error.
 pub fn run(command: ModelsCommand) -> anyhow::Result<()> {
     match command.action {
@@ -64,7 +71,8 @@ pub fn run(command: ModelsCommand) -> anyhow::Result<()> {
         Action::Path { name } => emit(&format!("{}\n", store::resolve(&name)?.display())),
         Action::Info { name, json } => {
             let path = store::resolve(&name)?;
-            let report = info::Report::of(&path, &Gguf::open(&path)?);
+            let gguf = Gguf::open(&path)?;
+            let report = info::Report::of(&path, &gguf);
             emit(&if json { format!("{:#}\n", report.json()) } else { report.text() })
         }
     }

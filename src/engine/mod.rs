@@ -160,6 +160,16 @@ impl Engine {
         &self.registry
     }
 
+    /// Names of the (K, V) bases of each cache group.
+    pub fn bases(&self) -> Vec<(&'static str, &'static str)> {
+        let name = |b: crate::kernel::SideBasis| match (b.rotate, b.mean) {
+            (_, true) => "mean",
+            (true, false) => "hadamard",
+            (false, false) => "none",
+        };
+        self.groups.iter().map(|g| (name(g.bases.k), name(g.bases.v))).collect()
+    }
+
     /// Makes every pipeline that steps with these row counts, and prefills, can need.
     ///
     /// # Errors
@@ -176,10 +186,10 @@ impl Engine {
     /// # Errors
     /// `OutOfPages` when the profile removes means and 64 sequences hold theirs.
     pub fn create(&mut self) -> Result<SeqId> {
-        let groups = self.groups.iter().map(|g| Rows {
-            pages: vec![Vec::new(); g.shape.layers.len() * g.shape.kv_heads],
-            mean_slot: None,
-        });
+        let groups = self
+            .groups
+            .iter()
+            .map(|g| Rows { pages: vec![Vec::new(); g.shape.layers.len() * g.shape.kv_heads], mean_slot: None });
         let sequence = Sequence { logical: 0, committed: 0, groups: groups.collect(), pins: Vec::new() };
         let id = self.insert(sequence);
         self.listeners.send(Event::SequenceCreated { sequence: id });
@@ -394,4 +404,3 @@ fn unknown(seq: SeqId) -> Error {
 fn beyond(what: &str, asked: u32, length: u32) -> Error {
     Error::new(ErrorKind::Shape, format!("{what}({asked}): the sequence holds {length} tokens"), "")
 }
-

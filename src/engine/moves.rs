@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 /// One side of one page, from slot to slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
-    pub side: Side,
     pub from: (SegmentKey, u32),
     pub to: (SegmentKey, u32),
     pub valid_tokens: u32,
@@ -23,7 +22,6 @@ pub(super) fn transfers(old: &Slots, new: &Slots, valid_tokens: u32) -> Vec<Tran
     Side::BOTH
         .into_iter()
         .map(|side| Transfer {
-            side,
             from: (old.segment(side), old.side(side).1),
             to: (new.segment(side), new.side(side).1),
             valid_tokens,

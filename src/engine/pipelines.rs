@@ -50,13 +50,9 @@ impl Group {
             }
             Key::Mean => mean::specialise(&self.attention, WORKGROUP),
             Key::Query => query::specialise(&self.attention, self.bases.k, WORKGROUP),
-            Key::Decode(rows, kf, vf) => decode::specialise(
-                &self.attention,
-                self.codec(k, kf)?,
-                self.codec(v, vf)?,
-                rows as usize,
-                WORKGROUP,
-            ),
+            Key::Decode(rows, kf, vf) => {
+                decode::specialise(&self.attention, self.codec(k, kf)?, self.codec(v, vf)?, rows as usize, WORKGROUP)
+            }
             Key::Prefill(kf, vf) => prefill::specialise(
                 &self.attention,
                 self.codec(k, kf)?,

@@ -82,7 +82,8 @@ impl Engine {
                 sequence.committed = sequence.logical;
             }
         }
-        let plans = (0..self.groups.len()).map(|g| self.plan_group(g, rows, &plan_sequences[g])).collect::<Result<_>>()?;
+        let plans =
+            (0..self.groups.len()).map(|g| self.plan_group(g, rows, &plan_sequences[g])).collect::<Result<_>>()?;
         Ok(Prepared { rows: rows.to_vec(), total_rows: row_start, plans, transfers: moved, events })
     }
 
@@ -102,7 +103,8 @@ impl Engine {
             tile_rows: super::pipelines::tile_rows(caps.kind),
             max_partials: usize::try_from(most).unwrap_or(usize::MAX).min(1 << 20),
         };
-        let source = Source { group, index, sequences: &held, selector: self.selector.as_ref(), profile: &self.profile };
+        let source =
+            Source { group, index, sequences: &held, selector: self.selector.as_ref(), profile: &self.profile };
         Ok(plan::build(&limits, sequences, &source))
     }
 
@@ -133,7 +135,10 @@ impl Engine {
                 let pinned = held.descriptor.flags & flags::PINNED != 0
                     || sequence.pinned((page * size) as u32, ((page + 1) * size) as u32);
                 let others_agree = held.references == 1
-                    || self.sequences.values().all(|s| s.groups[index].pages[row].get(page) != Some(&id) || limit(s) > page);
+                    || self
+                        .sequences
+                        .values()
+                        .all(|s| s.groups[index].pages[row].get(page) != Some(&id) || limit(s) > page);
                 if !pinned && others_agree {
                     due.push((row, id));
                 }
@@ -160,8 +165,8 @@ impl Engine {
         moves: &mut Vec<Transfer>,
         events: &mut Vec<Event>,
     ) -> Result<()> {
-        let change =
-            self.groups[index].with_pool(self.backend.as_mut(), |pool, backing| pool.change(id, k, v, seal, backing))?;
+        let change = self.groups[index]
+            .with_pool(self.backend.as_mut(), |pool, backing| pool.change(id, k, v, seal, backing))?;
         journal.0.push(Done::Changed { group: index, change });
         moves.extend(transfers(&change.old, &change.new, u32::from(change.before.valid_tokens)));
         if !self.listeners.is_empty() {

@@ -112,8 +112,7 @@ impl Engine {
         };
         let mut metadata_bytes = 0u64;
         for group in &self.groups {
-            let name =
-                |id| self.registry.formats.get(id).map_or_else(|| "?".to_string(), |f| f.name().to_string());
+            let name = |id| self.registry.formats.get(id).map_or_else(|| "?".to_string(), |f| f.name().to_string());
             let per_token = (group.shape.k_dim + group.shape.v_dim) as u64;
             for (_, page) in group.pool.live() {
                 let d = &page.descriptor;

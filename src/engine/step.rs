@@ -213,7 +213,11 @@ impl<'e> Step<'e> {
             return Ok(());
         }
         if !self.appended.contains(&layer) {
-            return Err(Error::new(ErrorKind::Shape, format!("layer {layer} attends before it appends"), "append first"));
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!("layer {layer} attends before it appends"),
+                "append first",
+            ));
         }
         let (q_heads, k_dim, v_dim) = {
             let shape = &self.engine.groups[index].shape;
@@ -319,7 +323,7 @@ impl<'e> Step<'e> {
             return Err(Error::new(ErrorKind::Unsupported, "record_into needs the wgpu backend", "use submit"));
         };
         self.executed = true;
-        backend.record_into(recording, encoder)
+        backend.record_into(&recording, encoder)
     }
 
     /// Submits the rest and closes the step.

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
 use crate::kernel::attention::AttentionShape;
 use crate::kernel::{MeanPlace, SideBases, SideBasis};
-use crate::page::{Backing, PageDescriptor, Pool, SegmentKey, SlotSpec, Slots};
+use crate::page::{Backing, PageDescriptor, Pool, SegmentKey, SlotSpec};
 use crate::profile::Profile;
 use crate::shape::{CacheGroup, GroupKind, Side};
 use std::collections::{BTreeMap, HashMap};
@@ -48,7 +48,8 @@ impl Scratch {
     }
 
     pub fn slice(&self) -> Result<BufferSlice> {
-        let buffer = self.buffer.ok_or_else(|| Error::new(ErrorKind::Shape, format!("{} is not there yet", self.label), ""))?;
+        let buffer =
+            self.buffer.ok_or_else(|| Error::new(ErrorKind::Shape, format!("{} is not there yet", self.label), ""))?;
         Ok(BufferSlice::whole(buffer, self.bytes))
     }
 
@@ -247,11 +248,6 @@ impl Group {
     pub fn with_pool<T>(&mut self, backend: &mut dyn Backend, act: impl FnOnce(&mut Pool, &mut dyn Backing) -> T) -> T {
         let mut backing = Segments { segments: &mut self.segments, backend };
         act(&mut self.pool, &mut backing)
-    }
-
-    /// The segment that holds `side` of `slots`.
-    pub fn segment(&self, slots: &Slots, side: Side) -> Result<BufferSlice> {
-        self.segment_of(slots.segment(side))
     }
 
     /// The buffer of a segment.

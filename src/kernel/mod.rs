@@ -1,33 +1,33 @@
 //! Kernels: one file each, declaration and CPU code together; the WGSL has the same stem in `shaders/`.
+//!
+//! A kernel file has a `DECL`, `specialise(..)`, which fixes its constants, and `dispatch(..)`, which fills in
+//! a dispatch's parameters from typed tensors.
 
+pub mod add;
 pub mod append;
+pub mod argmax;
 pub mod attention;
 mod attention_cpu;
 pub mod convert;
 pub mod copy_slots;
 pub mod decode;
+pub mod embed;
+pub mod gather;
+pub mod linear;
 pub mod mean;
 pub mod merge;
 mod panel;
 pub mod partial;
 pub mod prefill;
 pub mod query;
+pub mod rms_norm;
+pub mod rope;
+pub mod silu_mul;
 mod tables;
+mod view;
 
 pub use partial::PartialState;
-
-use crate::backend::BufferSlice;
-
-/// Rows of f32 in a buffer: row `r` starts at element `offset + r * stride` of the slice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowView {
-    /// The buffer, or the part of it that is bound.
-    pub slice: BufferSlice,
-    /// First element of row 0, counted from the slice's start.
-    pub offset: u32,
-    /// Elements between the starts of consecutive rows.
-    pub stride: u32,
-}
+pub use view::{RowView, WeightSegment};
 
 /// What a basis does to one side before storage: remove a mean, then rotate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -305,7 +305,8 @@ fn weigh_columns<S: Simd, const QUERIES: usize, const VECTORS: usize>(
 fn exp(x: f32) -> f32 {
     // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    const LN2_HIGH: f32 = 0.693_359_375;
+    // ln 2 in two parts, the first short enough that its multiples by small integers are exact: 355/512.
+    const LN2_HIGH: f32 = 355.0 / 512.0;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     let bounded = if x < -87.0 { -87.0 } else { x };
     let shifted = bounded * std::f32::consts::LOG2_E + ROUND;

@@ -38,7 +38,7 @@ pub(super) fn descriptor(descs: &[u32], id: usize) -> Result<Descriptor> {
 }
 
 /// Slot `slot` of a slab of slots of `words` words.
-pub(super) fn slot<'a>(slab: &'a [u32], slot: usize, words: usize) -> Result<&'a [u32]> {
+pub(super) fn slot(slab: &[u32], slot: usize, words: usize) -> Result<&[u32]> {
     range(slab, slot.saturating_mul(words), words, "page slot")
 }
 

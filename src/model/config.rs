@@ -2,6 +2,7 @@
 
 use super::gguf::{GgmlType, Gguf, dequantize};
 use crate::error::{Error, ErrorKind, Result};
+use crate::num::rope::{Pairing, RopeScaling};
 
 mod tensors;
 
@@ -49,48 +50,9 @@ pub struct Rope {
     /// The base of the frequencies.
     pub base: f32,
     /// Which values form a pair.
-    pub pairing: RopePairing,
+    pub pairing: Pairing,
     /// How frequencies change for contexts past the first training.
     pub scaling: RopeScaling,
-}
-
-/// Which two values of a head turn together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RopePairing {
-    /// `(0, 1), (2, 3), …`: ggml's "NORM". GGUF files of `llama` have Q and K permuted for it.
-    Adjacent,
-    /// `(0, n/2), (1, n/2 + 1), …` with `n` turning values: ggml's "NEOX".
-    HalfSplit,
-}
-
-/// How rotary frequencies are scaled.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RopeScaling {
-    /// Not at all.
-    None,
-    /// Positions are divided by `factor`.
-    Linear {
-        /// At least 1 in practice; any positive number is taken.
-        factor: f32,
-    },
-    /// Pair `i`'s frequency is divided by `factors[i]`, from tensor `rope_freqs.weight`.
-    Llama3 {
-        /// One a pair: `dim_count / 2` positive numbers.
-        factors: Vec<f32>,
-    },
-    /// YaRN: interpolation for slow pairs, none for fast ones, a ramp between.
-    Yarn {
-        /// How much longer than `original_context`.
-        factor: f32,
-        /// Positions of the first training, in tokens.
-        original_context: usize,
-        /// Turns over the original context above which a pair is left alone.
-        beta_fast: f32,
-        /// Turns below which a pair is interpolated in full.
-        beta_slow: f32,
-        /// Multiplies the attention temperature correction.
-        attn_factor: f32,
-    },
 }
 
 impl ModelConfig {
@@ -101,7 +63,7 @@ impl ModelConfig {
         let architecture = gguf.str("general.architecture")?;
         if !ARCHITECTURES.contains(&architecture) {
             return Err(unsupported(
-                format!("architecture `{architecture}`; this build runs {}", ARCHITECTURES.join(", ")),
+                format!("architecture `{}`; this build runs {}", architecture.escape_debug(), ARCHITECTURES.join(", ")),
                 "use a Llama-family GGUF",
             ));
         }
@@ -259,7 +221,7 @@ impl Keys<'_> {
             return Err(self.wrong("rope.dimension_count", dim_count, "an even number"));
         }
         let base = self.float("rope.freq_base", 10_000.0, 1.0..=1e12)?;
-        Ok(Rope { dim_count, base, pairing: RopePairing::Adjacent, scaling: self.scaling(dim_count / 2)? })
+        Ok(Rope { dim_count, base, pairing: Pairing::Adjacent, scaling: self.scaling(dim_count / 2)? })
     }
 
     fn scaling(&self, pairs: usize) -> Result<RopeScaling> {
@@ -275,17 +237,20 @@ impl Keys<'_> {
                 } else {
                     return Err(self.wrong("rope.scaling.factor", factor, "a positive number"));
                 },
-                original_context: self.count("rope.scaling.original_context_length", 1, 1 << 30)?,
+                original_context: self.count("rope.scaling.original_context_length", 1, 1 << 30)? as f32,
                 beta_fast: self.float("rope.scaling.yarn_beta_fast", 32.0, 0.0..=1e6)?,
                 beta_slow: self.float("rope.scaling.yarn_beta_slow", 1.0, 0.0..=1e6)?,
-                attn_factor: self.float("rope.scaling.attn_factor", 1.0, 1e-6..=1e6)?,
+                // The file's factor comes on top of YaRN's own temperature correction.
+                attn_factor: Some(
+                    self.float("rope.scaling.attn_factor", 1.0, 1e-6..=1e6)? * (1.0 + 0.1 * factor.max(1.0).ln()),
+                ),
             },
             // A factor of 0 means "none" to other readers.
             None | Some("linear") if factor != 1.0 && factor != 0.0 => RopeScaling::Linear { factor },
             None | Some("linear" | "none" | "") => RopeScaling::None,
             Some(other) => {
                 return Err(unsupported(
-                    format!("key `{key}` is `{other}`; none, linear and yarn are run"),
+                    format!("key `{key}` is `{}`; none, linear and yarn are run", other.escape_debug()),
                     "use another model",
                 ));
             }

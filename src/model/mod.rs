@@ -2,8 +2,12 @@
 
 pub mod chat_template;
 pub mod config;
+pub mod generate;
 pub mod gguf;
+pub mod llama;
 pub mod sampler;
 #[cfg(feature = "cli")]
 pub mod store;
 pub mod tokenizer;
+
+pub use llama::{Answer, Answers, LoadOptions, Model, ModelRows};

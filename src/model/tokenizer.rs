@@ -52,7 +52,7 @@ impl Tokenizer {
             other => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
-                    format!("key `tokenizer.ggml.model` is `{other}`; `gpt2` is built"),
+                    format!("key `tokenizer.ggml.model` is `{}`; `gpt2` is built", other.escape_debug()),
                     "use a model whose tokenizer is byte-level BPE, such as smollm2-135m",
                 ));
             }

@@ -7,8 +7,10 @@ mod codebook;
 mod e4m3;
 mod hadamard;
 mod half_bits;
+pub mod rope;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod weights;
 
 pub use codebook::{Codebook, TQ_UNIT, TQ3};
 pub use e4m3::{E4M3_MAX, e4m3_decode, e4m3_decode_finite, e4m3_encode};

@@ -213,7 +213,14 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::allocate`].
-    pub fn change(&mut self, id: PageId, k: FormatId, v: FormatId, seal: bool, backing: &mut dyn Backing) -> Result<Change> {
+    pub fn change(
+        &mut self,
+        id: PageId,
+        k: FormatId,
+        v: FormatId,
+        seal: bool,
+        backing: &mut dyn Backing,
+    ) -> Result<Change> {
         let before = self.page(id).descriptor;
         let old = self.page(id).slots();
         let keep = (old.k.0 == k, old.v.0 == v);
@@ -331,7 +338,13 @@ impl Pool {
         }
     }
 
-    fn take_side_in(&mut self, old: &Slots, k: FormatId, v: FormatId, backing: &mut dyn Backing) -> Result<Option<Slots>> {
+    fn take_side_in(
+        &mut self,
+        old: &Slots,
+        k: FormatId,
+        v: FormatId,
+        backing: &mut dyn Backing,
+    ) -> Result<Option<Slots>> {
         let side = if old.k.0 == k { Side::V } else { Side::K };
         let format = if side == Side::K { k } else { v };
         self.charge(self.slot_size(side, format))?;
@@ -345,7 +358,13 @@ impl Pool {
         }))
     }
 
-    fn take_slots(&mut self, k: FormatId, v: FormatId, prefer: Option<u16>, backing: &mut dyn Backing) -> Result<Slots> {
+    fn take_slots(
+        &mut self,
+        k: FormatId,
+        v: FormatId,
+        prefer: Option<u16>,
+        backing: &mut dyn Backing,
+    ) -> Result<Slots> {
         self.charge(self.slot_size(Side::K, k) + self.slot_size(Side::V, v))?;
         let order = prefer.into_iter().chain((0..self.groups).filter(|g| Some(*g) != prefer));
         for group in order.collect::<Vec<_>>() {
@@ -376,10 +395,7 @@ impl Pool {
     }
 
     fn take_pair(&mut self, group: u16, k: FormatId, v: FormatId, backing: &mut dyn Backing) -> Result<Option<Slots>> {
-        let keys = [
-            SegmentKey { group, side: Side::K, format: k },
-            SegmentKey { group, side: Side::V, format: v },
-        ];
+        let keys = [SegmentKey { group, side: Side::K, format: k }, SegmentKey { group, side: Side::V, format: v }];
         if !self.ensure(keys[0], backing)? || !self.ensure(keys[1], backing)? {
             return Ok(None);
         }
@@ -405,7 +421,10 @@ impl Pool {
         if most == 0 {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("a page of {} bytes is above the segment limit of {} bytes", spec.bytes, self.max_segment_bytes),
+                format!(
+                    "a page of {} bytes is above the segment limit of {} bytes",
+                    spec.bytes, self.max_segment_bytes
+                ),
                 "use smaller pages (--page-tokens)",
             ));
         }

@@ -23,7 +23,11 @@ impl PolicyRegistry {
     /// `Usage` when the name is taken.
     pub fn with(mut self, name: &str, make: MakePolicy) -> Result<Self> {
         if self.0.iter().any(|(n, _)| n == name) {
-            return Err(Error::new(ErrorKind::Usage, format!("policy {name:?} is there already"), "choose another name"));
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("policy {name:?} is there already"),
+                "choose another name",
+            ));
         }
         self.0.push((name.into(), make));
         Ok(self)

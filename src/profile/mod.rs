@@ -68,7 +68,11 @@ impl Profile {
     pub fn parse_kv(text: &str, formats: &FormatRegistry) -> Result<Self> {
         let bad = |what: String| {
             let names: Vec<&str> = formats.iter().map(|(_, f)| f.name()).collect();
-            Error::new(ErrorKind::Usage, format!("--kv {text}: {what}"), format!("write a format, or k=FORMAT,v=FORMAT; formats: {}", names.join(", ")))
+            Error::new(
+                ErrorKind::Usage,
+                format!("--kv {text}: {what}"),
+                format!("write a format, or k=FORMAT,v=FORMAT; formats: {}", names.join(", ")),
+            )
         };
         let check = |word: &str| formats.by_name(word).map(|_| word.to_string()).map_err(|e| bad(e.message().into()));
         if !text.contains('=') {

@@ -43,7 +43,5 @@ pub trait Selector: Send + Sync {
 
 /// Whether a page is read, sink and tail included.
 pub fn reads(selector: &dyn Selector, question: &Question, page: usize) -> bool {
-    page < question.sink_pages
-        || page + question.tail_pages >= question.pages
-        || selector.reads(question, page)
+    page < question.sink_pages || page + question.tail_pages >= question.pages || selector.reads(question, page)
 }

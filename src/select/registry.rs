@@ -20,7 +20,11 @@ impl SelectorRegistry {
     /// `Usage` when the name is taken.
     pub fn with(mut self, selector: Arc<dyn Selector>) -> Result<Self> {
         if self.0.iter().any(|s| s.name() == selector.name()) {
-            return Err(Error::new(ErrorKind::Usage, format!("selector {:?} is there already", selector.name()), "choose another name"));
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("selector {:?} is there already", selector.name()),
+                "choose another name",
+            ));
         }
         self.0.push(selector);
         Ok(self)

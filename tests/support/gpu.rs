@@ -27,12 +27,15 @@ pub fn open(api: &str, options: &OpenOptions) -> kvarto::Result<WgpuBackend> {
 
 /// Runs `test` on the shared backend of each API, or says why not.
 pub fn on_each(test: impl Fn(&mut WgpuBackend)) {
-    for api in APIS {
-        let mut guard: MutexGuard<'_, _> = shared(api).lock().unwrap_or_else(PoisonError::into_inner);
-        match guard.as_mut() {
-            Ok(backend) => test(backend),
-            Err(reason) => require_or_skip(api, reason),
-        }
+    APIS.into_iter().for_each(|api| on(api, &test));
+}
+
+/// Runs `test` on the shared backend of `api`, or says why not.
+pub fn on(api: &str, test: impl FnOnce(&mut WgpuBackend)) {
+    let mut guard: MutexGuard<'_, _> = shared(api).lock().unwrap_or_else(PoisonError::into_inner);
+    match guard.as_mut() {
+        Ok(backend) => test(backend),
+        Err(reason) => require_or_skip(api, reason),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Shared by the test programs.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod affine;
 #[cfg(feature = "wgpu")]
 pub mod gpu;
 

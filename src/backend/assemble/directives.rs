@@ -1,6 +1,6 @@
 //! The directives of a kernel's text: conditions, includes, codec fragments and `#{NAME}`.
 
-use super::{f32_text, push_text};
+use super::{ALWAYS, f32_text, push_text};
 use crate::backend::{Constant, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -37,8 +37,7 @@ struct Place<'a> {
 
 /// Appends the kernel's text to `out`, its directives carried out.
 pub(super) fn expand(spec: &Specialisation, library: &[(&str, &str)], out: &mut String) -> Result<()> {
-    // The preamble is in the module already.
-    let included = vec!["lib/preamble.wgsl".to_string()];
+    let included = ALWAYS.map(String::from).to_vec();
     let mut expansion = Expansion { spec, library, included, stored: Vec::new(), encoded: Vec::new() };
     let file = format!("{}.wgsl", spec.decl.name);
     expansion.text(&file, spec.decl.wgsl, 0, out)

@@ -21,18 +21,22 @@ mod tests;
 
 use super::{Access, Constant, ParamKind, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
+use crate::num::{WGSL_HADAMARD, WGSL_NUMBERS};
 use std::fmt::Write as _;
-
-// The number functions that codec fragments call: `crate::num::WGSL_NUMBERS` once formats are in the tree.
-const WGSL_NUMBERS: &str = "";
 
 const PREAMBLE: &str = include_str!("../../../shaders/lib/preamble.wgsl");
 
 /// Files that `#include` finds.
-const LIBRARY: &[(&str, &str)] = &[("lib/preamble.wgsl", PREAMBLE)];
+const LIBRARY: &[(&str, &str)] = &[
+    ("lib/preamble.wgsl", PREAMBLE),
+    ("lib/numbers.wgsl", WGSL_NUMBERS),
+    ("lib/hadamard.wgsl", WGSL_HADAMARD),
+    ("lib/hadamard_block.wgsl", include_str!("../../../shaders/lib/hadamard_block.wgsl")),
+    ("lib/visible.wgsl", include_str!("../../../shaders/lib/visible.wgsl")),
+];
 
-/// Names in the module that are not the kernel's to choose.
-const ENTRY_POINT: &str = "main";
+/// Those that every module holds already.
+const ALWAYS: [&str; 2] = ["lib/preamble.wgsl", "lib/numbers.wgsl"];
 
 /// How to assemble, beyond what the specialisation says.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +47,7 @@ pub struct AssembleOptions {
 
 /// Name of the entry point that every kernel's text defines.
 pub fn entry_point() -> &'static str {
-    ENTRY_POINT
+    "main"
 }
 
 /// Bytes of a kernel's uniform block: `groups` and the parameters, rounded up to 16.

@@ -1,5 +1,7 @@
 use super::*;
 use crate::backend::{BindingDecl, CodecUse, CpuCall, Element, KernelDecl, ParamDecl};
+use crate::format::FormatRegistry;
+use crate::shape::{PageGeometry, Side};
 
 fn no_code(_: &mut CpuCall<'_>) -> Result<()> {
     Ok(())
@@ -61,9 +63,78 @@ fn a_module_is_whole_and_valid() {
         naga::TypeInner::Struct { span, .. } => assert_eq!(u64::from(*span), params_bytes(2)),
         other => panic!("{other:?}"),
     }
+    validate(&module);
+}
+
+fn validate(module: &naga::Module) {
     naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all())
-        .validate(&module)
+        .validate(module)
         .unwrap();
+}
+
+fn codec_spec(wgsl: &'static str, format: &str) -> Specialisation {
+    let decl: &'static KernelDecl = Box::leak(Box::new(KernelDecl {
+        name: "recode",
+        bindings: const { &[BindingDecl::read("src_slab", Element::U32), BindingDecl::write("dst_slab", Element::U32)] },
+        params: &[],
+        constants: &["WORKGROUP"],
+        codecs: &["src", "dst"],
+        cpu: no_code,
+        wgsl,
+        cuda: None,
+    }));
+    let registry = FormatRegistry::builtin();
+    let codec_of = |name: &str| {
+        let geometry = PageGeometry { tokens: 64, head_dim: 64 };
+        let codec = registry.by_name(name).unwrap().1.codec(Side::V, geometry).unwrap();
+        CodecUse { format: name.into(), codec }
+    };
+    let constants = [("WORKGROUP", Constant::U32(64))];
+    Specialisation::new(decl, &constants, vec![codec_of("f16"), codec_of(format)]).unwrap()
+}
+
+#[test]
+fn codec_functions_are_there_once_where_asked_for() {
+    const ENCODE: &str = "
+#codec_encode dst
+#codec_encode dst
+fn source4(token: u32, c4: u32) -> vec4<f32> {
+    return src_load4(0u, token, c4) * src_scale(0u, token);
+}
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(local_invocation_index) lid: u32) {
+    dst_encode_page(0u, lid);
+}
+";
+    const STORE: &str = "
+#codec_store dst
+#codec_store dst
+@compute @workgroup_size(WORKGROUP)
+fn main(@builtin(local_invocation_index) lid: u32) {
+    dst_store4(0u, lid, 0u, src_load4(0u, lid, 0u) * src_scale(0u, lid));
+}
+";
+    for (_, format) in FormatRegistry::builtin().iter() {
+        let name = format.name();
+        let options = AssembleOptions::default();
+        let text = assemble(&codec_spec(ENCODE, name), &options).unwrap();
+        validate(&naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {e}")));
+
+        let spec = codec_spec(STORE, name);
+        let writable = spec.codec("dst").token_writable();
+        match assemble(&spec, &options) {
+            Ok(text) => {
+                assert!(writable && !text.contains("dst_encode_page"), "{name}");
+                validate(&naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {e}")));
+            }
+            Err(error) => {
+                assert!(!writable, "{name}: {error}");
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                assert!(error.message().contains("recode.wgsl line 2: `#codec_store dst`"), "{error}");
+            }
+        }
+    }
+    assert!(!codec_spec(STORE, "tq3").codec("dst").token_writable(), "no format tries the refusal");
 }
 
 #[test]
@@ -138,6 +209,9 @@ fn comparisons() {
 fn includes_come_once() {
     let text = text_of("#include \"lib/preamble.wgsl\"\n");
     assert_eq!(text.matches("fn group_index").count(), 1);
+    let text =
+        text_of("#include \"lib/hadamard.wgsl\"\n#include \"lib/hadamard.wgsl\"\n#include \"lib/numbers.wgsl\"\n");
+    assert_eq!((text.matches("fn hadamard_sign").count(), text.matches("fn is_nan_bits").count()), (1, 1));
 }
 
 #[test]

@@ -40,14 +40,14 @@ pub struct AdapterReport {
     pub limits: wgpu::Limits,
     /// Its optional features, by name.
     pub features: Vec<String>,
-    /// Why the kernels cannot run on it; none where they can. [`open_adapter`] decides by the same words.
+    /// Why the kernels cannot run on it; none where they can. Opening decides by the same record.
     pub refusal: Option<String>,
 }
 
 impl AdapterReport {
     fn of(adapter: &wgpu::Adapter, index: usize) -> Self {
         let info = adapter.get_info();
-        let compute = adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS);
+        let able = adapter.get_downlevel_capabilities().flags;
         AdapterReport {
             api: api_name(info.backend).into(),
             index,
@@ -56,9 +56,12 @@ impl AdapterReport {
             software: is_software(&info),
             limits: adapter.limits(),
             features: adapter.features().iter_names().map(|(name, _)| name.to_lowercase()).collect(),
-            refusal: match compute {
-                true => floor_refusal(&adapter.limits()),
-                false => Some("it runs no compute shaders".into()),
+            refusal: if !able.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS) {
+                Some("it runs no compute shaders".into())
+            } else if !able.contains(wgpu::DownlevelFlags::SHADER_F16_IN_F32) {
+                Some("its shaders cannot unpack 16-bit floats".into())
+            } else {
+                floor_refusal(&adapter.limits())
             },
             name: info.name,
         }
@@ -225,7 +228,7 @@ pub(super) fn caps_of(device: &wgpu::Device, options: &OpenOptions) -> Result<Ca
     }
     let software = is_software(&info);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32;
-    let timestamps = device.features().contains(wgpu::Features::TIMESTAMP_QUERY);
+    let timestamps = options.timestamps && device.features().contains(wgpu::Features::TIMESTAMP_QUERY);
     let binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
     Ok(Caps {
         kind: BackendKind::Wgpu,

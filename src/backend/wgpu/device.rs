@@ -34,6 +34,8 @@ pub struct OpenOptions {
     pub memory_limit: Option<u64>,
     /// Longest predicted time of one submission, milliseconds; 0 for no limit. Unset: 50, none for software.
     pub max_submission_ms: Option<u32>,
+    /// Uses the device's timestamps where it has them; false as on an adapter without.
+    pub timestamps: bool,
     /// Compiles without bounds on loops. Every loop of every kernel and format must then end.
     /// The environment's `KVARTO_CHECKED=1` has the last word.
     pub trusted: bool,
@@ -48,6 +50,7 @@ impl Default for OpenOptions {
             binding_limit: None,
             memory_limit: None,
             max_submission_ms: None,
+            timestamps: true,
             trusted: false,
             take_callbacks: true,
         }
@@ -313,7 +316,7 @@ impl Backend for WgpuBackend {
         });
         refused(error, "read")?;
         self.pending_write_bytes = 0;
-        let read = self.staging.finish_when_mapped(staging, bytes, &self.sink);
+        let read = self.staging.finish_when_mapped(&self.device, staging, bytes, &self.sink);
         self.poller.wait_for(index);
         Ok(Box::pin(read))
     }

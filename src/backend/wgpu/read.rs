@@ -1,6 +1,6 @@
 //! Reading back: pooled staging buffers, and futures that a background thread completes.
 
-use super::health::{ErrorSink, lock};
+use super::health::{ErrorSink, lock, scoped};
 use crate::error::{Error, ErrorKind, Result};
 use std::future::Future;
 use std::pin::Pin;
@@ -99,25 +99,33 @@ impl Staging {
     }
 
     /// Maps `buffer`, into which a copy of `bytes` bytes was submitted, and finishes the read when it is there.
-    pub(super) fn finish_when_mapped(&self, buffer: wgpu::Buffer, bytes: u64, sink: &ErrorSink) -> Read {
+    pub(super) fn finish_when_mapped(
+        &self,
+        device: &wgpu::Device,
+        buffer: wgpu::Buffer,
+        bytes: u64,
+        sink: &ErrorSink,
+    ) -> Read {
         let state = Arc::new(ReadState::default());
         sink.watch(&state);
         // Finishes the read also when the device drops the callback without calling it.
         let guard = Guard { state: state.clone(), sink: sink.clone() };
         let pool = self.clone();
         let mapped = buffer.clone();
+        let device = device.clone();
         buffer.slice(..bytes).map_async(wgpu::MapMode::Read, move |outcome| {
-            let result = guard.sink.check().and_then(|()| match outcome {
-                Ok(()) => {
-                    let copied = mapped.slice(..bytes).get_mapped_range().map(|view| view.to_vec());
-                    mapped.unmap();
-                    copied.map_err(|e| Error::new(ErrorKind::Device, format!("a read was not mapped: {e}"), ""))
+            let lost = || guard.sink.check().err().unwrap_or_else(gone);
+            let result = guard.sink.check().and_then(|()| {
+                outcome.map_err(|_| lost())?;
+                // Only the loss of the device takes a mapping away.
+                let copied = mapped.slice(..bytes).get_mapped_range().map(|view| view.to_vec());
+                let copied = copied.map_err(|_| lost())?;
+                // Fails where the device is lost meanwhile; the bytes are from before and stand.
+                if scoped(&device, || mapped.unmap()).1.is_none() {
+                    pool.give(mapped);
                 }
-                Err(_) => Err(gone()),
+                Ok(copied)
             });
-            if result.is_ok() {
-                pool.give(mapped);
-            }
             guard.state.finish(result);
         });
         Read(state)

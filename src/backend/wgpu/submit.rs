@@ -57,7 +57,7 @@ impl WgpuBackend {
             }
         });
         if let (Some(queries), Some(staging)) = (queries, staging) {
-            let read = self.staging.finish_when_mapped(staging, queries.bytes(), &self.sink);
+            let read = self.staging.finish_when_mapped(&self.device, staging, queries.bytes(), &self.sink);
             self.timer.expect(queries, Box::pin(read));
             self.poller.wait_for(index.clone());
         } else if watched {

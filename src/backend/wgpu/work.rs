@@ -108,7 +108,7 @@ impl Work {
                 Some(Command::Copy { .. }) => continue,
                 Some(Command::Boundary) | None => {}
             }
-            if limit_ms > 0 && before > 0.0 && before + since > limit {
+            if limit_ms > 0 && before > 0.0 && since > 0.0 && before + since > limit {
                 segments.push(from..boundary);
                 (from, before) = (boundary, 0.0);
             }
@@ -138,6 +138,7 @@ mod tests {
         assert_eq!(work.segments(&all, 1000), [0..10]);
         // 30, 30 + 10, 200 alone, 5.
         assert_eq!(work.segments(&all, 50), [0..1, 1..5, 5..7, 7..10]);
+        assert_eq!(work.segments(&all, 1), [0..1, 1..3, 3..5, 5..7, 7..10]);
         assert_eq!(work.segments(&[], 50), [0..0]);
     }
 

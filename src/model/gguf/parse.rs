@@ -72,6 +72,19 @@ impl<'a> Cursor<'a> {
         })
     }
 
+    /// A key or a tensor's name. These go into messages, so nothing in them may steer a terminal.
+    fn name(&mut self, what: &str) -> Result<String> {
+        let name = self.string(what)?;
+        if name.is_empty() || name.contains(char::is_control) {
+            return Err(Error::new(
+                ErrorKind::File,
+                format!("{what} is {name:?}; names are not empty and hold no control characters"),
+                "the file is damaged; fetch it again",
+            ));
+        }
+        Ok(name)
+    }
+
     /// A string: its 64-bit length, then UTF-8.
     pub fn string(&mut self, what: &str) -> Result<String> {
         let length = self.u64(what)?;
@@ -103,7 +116,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Contents> {
     let mut metadata: Vec<(String, Value)> = Vec::new();
     let mut keys = HashMap::new();
     for index in 0..pair_count {
-        let key = cursor.string(&format!("metadata key {index}"))?;
+        let key = cursor.name(&format!("metadata key {index}"))?;
         let value = read_value(&mut cursor, &key)?;
         if keys.insert(key.clone(), index).is_some() {
             return Err(twice("key", &key));
@@ -197,7 +210,7 @@ fn read_alignment(value: Option<&Value>) -> Result<u64> {
 }
 
 fn read_tensor(cursor: &mut Cursor<'_>, index: usize) -> Result<TensorInfo> {
-    let name = cursor.string(&format!("the name of tensor {index}"))?;
+    let name = cursor.name(&format!("the name of tensor {index}"))?;
     let what = format!("tensor {name}");
     let dimensions = cursor.u32(&what)?;
     if dimensions == 0 || dimensions > MOST_DIMENSIONS {

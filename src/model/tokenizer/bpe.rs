@@ -66,7 +66,7 @@ fn merges(gguf: &Gguf, vocab: &Vocab) -> Result<Vec<(String, String)>> {
     let lines = gguf.array_str(MERGES)?;
     let mut pairs = Vec::with_capacity(lines.len());
     for (index, line) in lines.iter().enumerate() {
-        // A space inside a token is spelled `Ġ`, so the first space (past a leading one) parts the two.
+        // A space inside a token is spelled `Ġ`, so the only space parts the two.
         let (a, b) = line.split_once(' ').ok_or_else(|| wrong(index, line, "not two tokens with a space between"))?;
         union.clear();
         union.extend([a, b]);
@@ -103,7 +103,10 @@ fn pre_tokenizer(gguf: &Gguf) -> Result<PreTokenizer> {
         other => {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("key `{PRE}` is `{other}`; smollm, gpt-2, llama-bpe, qwen2 and default are built"),
+                format!(
+                    "key `{PRE}` is `{}`; smollm, gpt-2, llama-bpe, qwen2 and default are built",
+                    other.escape_debug()
+                ),
                 "use a model with one of these pre-tokenizers",
             ));
         }

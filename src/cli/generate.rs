@@ -1,0 +1,355 @@
+//! `kvarto generate`: a prompt in, an answer out, and one line of figures.
+
+use super::backend::{self, Chosen};
+use super::models::Bar;
+use super::report::{bytes, figure};
+use clap::{Args, ValueEnum};
+use kvarto::backend::Timing;
+use kvarto::engine::Registry;
+use kvarto::model::chat_template::{ChatTemplate, Message};
+use kvarto::model::generate::{FinishReason, GenerateOptions, Generation, check_context, generate};
+use kvarto::model::gguf::Gguf;
+use kvarto::model::sampler::SamplerOptions;
+use kvarto::model::tokenizer::Tokenizer;
+use kvarto::model::{LoadOptions, Model, store};
+use kvarto::profile::Profile;
+use kvarto::{Error, ErrorKind};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Generate text from a prompt.
+#[derive(Debug, Args)]
+pub struct GenerateCommand {
+    /// The prompt
+    #[arg(required_unless_present = "prompt_file", conflicts_with = "prompt_file")]
+    prompt: Option<String>,
+    /// Read the prompt from a file, `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    prompt_file: Option<PathBuf>,
+    /// Put the prompt into the model's chat template, as the user's turn
+    #[arg(long)]
+    chat: bool,
+    /// Most new tokens
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    max_tokens: usize,
+    /// Divides the logits before a draw; 0 takes the likeliest token
+    #[arg(long, default_value_t = 0.8)]
+    temperature: f32,
+    /// Draw from this many likeliest tokens; 0 for all
+    #[arg(long, default_value_t = 40, value_name = "N")]
+    top_k: usize,
+    /// Draw from the likeliest tokens whose probabilities reach this; 1 for all
+    #[arg(long, default_value_t = 0.95)]
+    top_p: f32,
+    /// Draw from tokens at least this share as likely as the likeliest; 0 for all
+    #[arg(long, default_value_t = 0.05)]
+    min_p: f32,
+    /// Makes tokens of the last 64 less likely; 1 changes nothing
+    #[arg(long, default_value_t = 1.0)]
+    repeat_penalty: f32,
+    /// The seed of the draws; one from the system if not given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// A text that ends the answer; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// A name from `kvarto models list`, or a path that ends in .gguf
+    #[arg(long, default_value = "smollm2-135m", value_name = "NAME-or-FILE")]
+    model: String,
+    /// auto, cpu, vulkan[:N], metal[:N], dx12[:N], gl[:N], wgpu
+    #[arg(long, default_value = "auto")]
+    backend: String,
+    /// Formats of sealed pages: one for both sides, or k=FORMAT,v=FORMAT
+    #[arg(long, default_value = "f16", value_name = "FORMATS")]
+    kv: String,
+    /// Coordinates pages are stored in; the formats' preference if not given
+    #[arg(long, value_name = "BASIS")]
+    basis: Option<String>,
+    /// Tokens of a page: 16, 32, 64 or 128
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    page_tokens: usize,
+    /// First tokens whose pages stay at 16 bits
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    exact_sink: usize,
+    /// Newest tokens whose pages stay at 16 bits
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    exact_tail: usize,
+    /// Threads of the CPU backend; 0 for all cores
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    threads: usize,
+    /// What to time, shown at the end
+    #[arg(long, value_enum, default_value_t = TimingWord::None)]
+    timing: TimingWord,
+    /// One JSON object on standard output in place of the text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How finely to time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TimingWord {
+    None,
+    Steps,
+    Kernels,
+}
+
+/// Runs the command.
+pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let flag = cancelled.clone();
+    ctrlc::set_handler(move || {
+        // A second Ctrl-C means it: nothing is written that could be damaged.
+        if flag.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    })?;
+    let options = GenerateOptions {
+        max_tokens: command.max_tokens,
+        sampler: SamplerOptions {
+            temperature: command.temperature,
+            top_k: command.top_k,
+            top_p: command.top_p,
+            min_p: command.min_p,
+            repeat_penalty: command.repeat_penalty,
+            seed: command.seed,
+            ..SamplerOptions::default()
+        },
+        stop: command.stop.clone(),
+    };
+    options.sampler.validate()?;
+    let registry = Registry::builtin();
+    let profile = profile(command, &registry)?;
+    let text = prompt(command)?;
+
+    let bar = Bar::new();
+    let path = store::resolve_or_fetch(&command.model, &bar)?;
+    bar.finish();
+    let gguf = Gguf::open(&path)?;
+    let tokenizer = Tokenizer::from_gguf(&gguf)?;
+    let ids = match command.chat {
+        true => {
+            tokenizer.encode(&ChatTemplate::from_gguf(&gguf)?.render(&[Message::new("user", text)], true)?, true)?
+        }
+        false => tokenizer.encode(&text, false)?,
+    };
+    let config = kvarto::model::config::ModelConfig::from_gguf(&gguf)?;
+    if ids.is_empty() {
+        return Err(Error::new(ErrorKind::Usage, "the prompt is empty", "write at least one word").into());
+    }
+    check_context(ids.len(), command.max_tokens, config.context_length)?;
+
+    let Chosen { backend, why } = backend::open(&command.backend, command.threads)?;
+    let caps = backend.caps().clone();
+    let load = LoadOptions {
+        page_tokens: command.page_tokens,
+        context_tokens: ids.len() + command.max_tokens,
+        logit_rows: 1,
+        ..LoadOptions::default()
+    };
+    let mut model = Model::load(&gguf, backend, profile, registry, &load)?;
+    let timing = match command.timing {
+        TimingWord::None => Timing::None,
+        TimingWord::Steps => Timing::Steps,
+        TimingWord::Kernels => Timing::Kernels,
+    };
+    model.engine().backend().set_timing(timing)?;
+    introduce(&mut model, &caps.title(), &caps.tier, &why, &path, verbose);
+
+    let seq = model.engine().create()?;
+    let quiet = command.json;
+    let mut out = std::io::stdout();
+    let mut closed = false;
+    let stop_asked = || cancelled.load(Ordering::SeqCst);
+    let result = generate(
+        &mut model,
+        &tokenizer,
+        seq,
+        &ids,
+        &options,
+        |piece| {
+            if !quiet && !closed {
+                closed = out.write_all(piece.as_bytes()).and_then(|()| out.flush()).is_err();
+            }
+        },
+        stop_asked,
+    );
+    let generation = match result {
+        Ok(generation) => generation,
+        Err(error) => {
+            if !quiet {
+                // What was said stays on its own line, apart from the error.
+                let _ = writeln!(std::io::stdout());
+            }
+            return Err(error.into());
+        }
+    };
+    if command.json {
+        let _ = writeln!(std::io::stdout(), "{:#}", json(command, &gguf, &mut model, &generation, ids.len()));
+    } else {
+        let _ = writeln!(std::io::stdout());
+        summary(&mut model, &generation);
+    }
+    times(&mut model, command.timing)?;
+    Ok(match generation.finish_reason {
+        FinishReason::Cancelled => ExitCode::from(130),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+fn profile(command: &GenerateCommand, registry: &Registry) -> kvarto::Result<Profile> {
+    let mut profile = Profile::parse_kv(&command.kv, &registry.formats)?;
+    if let Some(basis) = &command.basis {
+        kvarto::basis::BasisRegistry::builtin().by_name(basis)?;
+        profile.k_basis = Some(basis.clone());
+        profile.v_basis = Some(basis.clone());
+    }
+    if !kvarto::shape::PAGE_TOKENS.contains(&command.page_tokens) {
+        return Err(Error::new(
+            ErrorKind::Usage,
+            format!("--page-tokens {}", command.page_tokens),
+            "use 16, 32, 64 or 128",
+        ));
+    }
+    profile.exact_sink_tokens = command.exact_sink;
+    profile.exact_tail_tokens = command.exact_tail;
+    Ok(profile)
+}
+
+fn prompt(command: &GenerateCommand) -> kvarto::Result<String> {
+    let fault = |path: &std::path::Path, e: &dyn std::fmt::Display| {
+        Error::new(ErrorKind::File, format!("--prompt-file {}: {e}", path.display()), "give a readable UTF-8 text file")
+    };
+    match (&command.prompt, &command.prompt_file) {
+        (Some(text), _) => Ok(text.clone()),
+        (None, Some(path)) if path.as_os_str() == "-" => {
+            std::io::read_to_string(std::io::stdin()).map_err(|e| fault(path, &e))
+        }
+        (None, Some(path)) => std::fs::read_to_string(path).map_err(|e| fault(path, &e)),
+        (None, None) => Err(Error::new(ErrorKind::Usage, "no prompt", "give a prompt or --prompt-file")),
+    }
+}
+
+/// Says on standard error what was chosen and why.
+fn introduce(model: &mut Model, adapter: &str, tier: &str, why: &str, path: &std::path::Path, verbose: u8) {
+    let weights = model.weight_bytes();
+    let config = model.config().clone();
+    let engine = model.engine();
+    let p = engine.profile().clone();
+    let bases = engine.bases();
+    eprintln!("backend   {adapter} ({why})");
+    eprintln!("kernels   {tier} tier");
+    eprintln!(
+        "pages     {} tokens; K {} ({}), V {} ({}); first {} and newest {} tokens exact",
+        engine.shape().groups[0].page_tokens,
+        p.k,
+        bases[0].0,
+        p.v,
+        bases[0].1,
+        p.exact_sink_tokens,
+        p.exact_tail_tokens
+    );
+    if verbose > 0 {
+        eprintln!(
+            "model     {} ({} layers, {} query and {} KV heads of {}), {} of weights, {}",
+            config.architecture,
+            config.layers,
+            config.q_heads,
+            config.kv_heads,
+            config.head_dim,
+            bytes(weights),
+            path.display()
+        );
+    }
+}
+
+fn summary(model: &mut Model, generation: &Generation) {
+    let stats = model.engine().stats();
+    let first = model.engine().sequences().next();
+    let context = first.and_then(|s| model.engine().lengths(s).ok()).map_or(0, |l| l.cached);
+    eprintln!(
+        "prefill {} tok/s, decode {} tok/s, context {context} tokens, KV {}, bits a value: resident {}, read {}, metadata {}",
+        figure(generation.prefill_tokens_per_s()),
+        figure(generation.decode_tokens_per_s()),
+        bytes(stats.memory.used_slot_bytes),
+        figure(stats.resident_bits_per_value),
+        figure(stats.read_bits_per_value),
+        figure(stats.metadata_bits_per_value),
+    );
+}
+
+fn times(model: &mut Model, timing: TimingWord) -> kvarto::Result<()> {
+    if timing == TimingWord::None {
+        return Ok(());
+    }
+    let mut times = model.engine().backend().take_times()?;
+    times.sort_by_key(|t| std::cmp::Reverse(t.nanoseconds));
+    let total: u64 = times.iter().map(|t| t.nanoseconds).sum();
+    for t in &times {
+        eprintln!(
+            "{:>12} {:>8} dispatches {:>10.2} ms {:>5.1} %",
+            t.kernel,
+            t.dispatches,
+            t.nanoseconds as f64 / 1e6,
+            t.nanoseconds as f64 * 100.0 / total.max(1) as f64
+        );
+    }
+    Ok(())
+}
+
+fn json(
+    command: &GenerateCommand,
+    gguf: &Gguf,
+    model: &mut Model,
+    generation: &Generation,
+    prompt_tokens: usize,
+) -> serde_json::Value {
+    let architecture = model.config().architecture.clone();
+    let engine = model.engine();
+    let (stats, profile, bases) = (engine.stats(), engine.profile().clone(), engine.bases());
+    let page_tokens = engine.shape().groups[0].page_tokens;
+    let backend = engine.backend();
+    let caps = backend.caps().clone();
+    let device_peak = backend.peak_bytes();
+    let on_host = caps.kind == kvarto::backend::BackendKind::Cpu;
+    serde_json::json!({
+        "schema": 1,
+        "version": env!("CARGO_PKG_VERSION"),
+        "model": {"name": command.model, "sha256": gguf.sha256(), "architecture": architecture},
+        "text": generation.text,
+        "token_ids": generation.token_ids,
+        "finish_reason": generation.finish_reason.as_str(),
+        "seed": generation.seed,
+        "backend": caps.api,
+        "adapter": caps.adapter,
+        "profile": profile.name,
+        "kv": {"k": profile.k, "v": profile.v},
+        "basis": {"k": bases[0].0, "v": bases[0].1},
+        "page_tokens": page_tokens,
+        "exact_sink_tokens": profile.exact_sink_tokens,
+        "exact_tail_tokens": profile.exact_tail_tokens,
+        "prompt_tokens": prompt_tokens,
+        "new_tokens": generation.token_ids.len(),
+        "prefill_tokens_per_s": generation.prefill_tokens_per_s(),
+        "decode_tokens_per_s": generation.decode_tokens_per_s(),
+        "resident_bits_per_value": stats.resident_bits_per_value,
+        "read_bits_per_value": stats.read_bits_per_value,
+        "metadata_bits_per_value": stats.metadata_bits_per_value,
+        "total_bits_per_value": stats.total_bits_per_value(),
+        "kv_bytes": {"device": stats.memory.used_slot_bytes, "host": 0, "disk": 0},
+        "allocator_bytes": stats.memory.allocator_bytes(),
+        "reserved_bytes": stats.memory.allocated(),
+        "peak_host_bytes": peak_host_bytes(),
+        "peak_device_bytes": if on_host { None } else { Some(device_peak) },
+        "fallbacks": [],
+    })
+}
+
+/// The most memory this process ever held, where the system tells.
+fn peak_host_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}

@@ -1,0 +1,38 @@
+//! How the program speaks: errors, and numbers with their units.
+
+use std::io::Write;
+
+/// Writes an error: to standard error, or as JSON to standard output.
+pub fn fault(error: &anyhow::Error, json: bool) {
+    let own = error.chain().find_map(|e| e.downcast_ref::<kvarto::Error>());
+    if json {
+        let (kind, message, remedy) = match own {
+            Some(e) => (e.kind().as_str(), e.message().to_string(), e.remedy().to_string()),
+            None => ("error", format!("{error:#}"), String::new()),
+        };
+        let object = serde_json::json!({"error": {"kind": kind, "message": message, "remedy": remedy}});
+        // A closed pipe is all that can fail here, and then nobody reads.
+        let _ = writeln!(std::io::stdout(), "{object}");
+        return;
+    }
+    let mut err = std::io::stderr();
+    let _ = match own {
+        Some(e) if !e.remedy().is_empty() => writeln!(err, "error: {}\n  help: {}", e.message(), e.remedy()),
+        _ => writeln!(err, "error: {error:#}"),
+    };
+}
+
+/// `12.3`, `0.45`, `1234`: three figures or so; `-` for nothing.
+pub fn figure(value: Option<f64>) -> String {
+    match value {
+        None => "-".into(),
+        Some(v) if v.abs() >= 100.0 => format!("{v:.0}"),
+        Some(v) if v.abs() >= 10.0 => format!("{v:.1}"),
+        Some(v) => format!("{v:.2}"),
+    }
+}
+
+/// `1.5 MiB`.
+pub fn bytes(value: u64) -> String {
+    indicatif::BinaryBytes(value).to_string()
+}

@@ -1,0 +1,207 @@
+//! One step of the model: every sequence's rows through every layer, in one submission.
+
+use super::Model;
+use crate::backend::{BufferId, BufferSlice, read_blocking};
+use crate::engine::{Input, Output, SeqId, SeqRows, Step};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::RowView;
+
+/// What a step should say about a sequence's rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing: the rows only fill the cache.
+    #[default]
+    Nothing,
+    /// The likeliest token after the last row, chosen on the device.
+    Best,
+    /// The logits after the last row.
+    LastLogits,
+    /// The logits after every row.
+    AllLogits,
+}
+
+/// Tokens of one sequence in a step.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelRows<'a> {
+    /// Which sequence.
+    pub seq: SeqId,
+    /// Its next tokens.
+    pub tokens: &'a [u32],
+    /// Whether they stand, or may be taken back.
+    pub committed: bool,
+    /// What to say about them.
+    pub answer: Answer,
+}
+
+/// What a step said, in the order of its sequences and rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answers {
+    /// One a sequence that asked for [`Answer::Best`].
+    pub best: Vec<u32>,
+    /// `[rows asked for][vocab]`.
+    pub logits: Vec<f32>,
+}
+
+impl Model {
+    /// Runs the rows of a step and waits for its answers.
+    ///
+    /// # Errors
+    /// `Shape` for more rows than a step takes, an unknown sequence or a token outside the vocabulary; `OutOfPages`
+    /// and `OutOfMemory` leave every sequence as it was; `Device` also when a logit is not a number.
+    pub fn step(&mut self, rows: &[ModelRows<'_>]) -> Result<Answers> {
+        let (tokens, wanted, best_only) = self.check_rows(rows)?;
+        let count = tokens.len() as u32;
+        let Model { config, engine, weights, kernels, rope, buffers, .. } = self;
+        let step_rows: Vec<SeqRows> =
+            rows.iter().map(|r| SeqRows { seq: r.seq, rows: r.tokens.len() as u32, committed: r.committed }).collect();
+        let mut step = engine.begin_step(&step_rows)?;
+        if count == 0 {
+            step.finish()?;
+            return Ok(Answers::default());
+        }
+        let positions = step.positions();
+        let backend = step.backend();
+        backend.write(buffers.tokens, 0, bytemuck::cast_slice(&tokens))?;
+        backend.write(buffers.rope, 0, bytemuck::cast_slice(&rope.rows(&positions)))?;
+        if !wanted.is_empty() {
+            backend.write(buffers.indices, 0, bytemuck::cast_slice(&wanted))?;
+        }
+
+        let hidden = config.hidden as u32;
+        let (q, kv) = ((config.q_heads * config.head_dim) as u32, (config.kv_heads * config.head_dim) as u32);
+        let ffn = config.ffn as u32;
+        let x = RowView::dense(buffers.x, count, hidden);
+        let normed = RowView::dense(buffers.normed, count, hidden);
+        let qkv = RowView::dense(buffers.qkv, count, q + 2 * kv);
+        let attention = RowView::dense(buffers.attention, count, q);
+        let gate_up = RowView::dense(buffers.gate_up, count, 2 * ffn);
+        let inner = RowView::dense(buffers.hidden, count, ffn);
+        let table = words(buffers.rope, u64::from(count) * config.rope.dim_count as u64);
+
+        kernels.embed(step.recording(), words(buffers.tokens, u64::from(count)), &weights.embedding, x, count)?;
+        for (layer, block) in weights.blocks.iter().enumerate() {
+            let to = step.recording();
+            kernels.norm(to, x, block.attention_norm, normed, count)?;
+            kernels.linear_side_by_side(to, &block.qkv, normed, qkv, count)?;
+            // Q and K lie side by side: one call turns both.
+            kernels.rope(to, qkv, table, count, (config.q_heads + config.kv_heads) as u32)?;
+            step.append(layer, Input::Device(qkv.right(q)), Input::Device(qkv.right(q + kv)))?;
+            step.attend(layer, Input::Device(qkv), Output::Device(attention))?;
+            let to = step.recording();
+            kernels.linear(to, &block.output, attention, x, count, true)?;
+            kernels.norm(to, x, block.ffn_norm, normed, count)?;
+            kernels.linear_side_by_side(to, &block.gate_up, normed, gate_up, count)?;
+            kernels.silu_mul(to, gate_up, gate_up.right(ffn), inner, count, ffn)?;
+            kernels.linear(to, &block.down, inner, x, count, true)?;
+        }
+        let answers = wanted.len() as u32;
+        if answers > 0 {
+            let to = step.recording();
+            let last = RowView::dense(buffers.last, answers, hidden);
+            let chosen = RowView::dense(buffers.normed, answers, hidden);
+            let logits = RowView::dense(buffers.logits, answers, config.vocab as u32);
+            kernels.gather(to, (x, count), words(buffers.indices, u64::from(answers)), (last, answers), hidden)?;
+            kernels.norm(to, last, weights.output_norm, chosen, answers)?;
+            kernels.linear(to, weights.head(), chosen, logits, answers, false)?;
+            if best_only {
+                kernels.argmax(to, logits, words(buffers.best, u64::from(answers)), answers, config.vocab as u32)?;
+            }
+        }
+        let answers = collect(&mut step, buffers.best, buffers.logits, answers as usize, config.vocab, best_only);
+        match answers {
+            Ok(answers) => {
+                step.finish()?;
+                Ok(answers)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tokens of all rows, indices of the rows whose logits are wanted, and whether only arg-maxes are.
+    fn check_rows(&self, rows: &[ModelRows<'_>]) -> Result<(Vec<u32>, Vec<u32>, bool)> {
+        let (mut tokens, mut wanted) = (Vec::new(), Vec::new());
+        let best_only = rows.iter().all(|r| matches!(r.answer, Answer::Best | Answer::Nothing));
+        for r in rows {
+            if let Some(&token) = r.tokens.iter().find(|&&t| t as usize >= self.config.vocab) {
+                return Err(Error::new(
+                    ErrorKind::Shape,
+                    format!("token {token} is outside the vocabulary of {}", self.config.vocab),
+                    "",
+                ));
+            }
+            let start = tokens.len() as u32;
+            tokens.extend_from_slice(r.tokens);
+            match r.answer {
+                Answer::Nothing => {}
+                Answer::Best if !best_only => {
+                    return Err(Error::new(
+                        ErrorKind::Shape,
+                        "a step answers with tokens or with logits, not both",
+                        "",
+                    ));
+                }
+                Answer::Best | Answer::LastLogits => {
+                    if r.tokens.is_empty() {
+                        return Err(Error::new(ErrorKind::Shape, "an answer is asked for no rows", ""));
+                    }
+                    wanted.push(tokens.len() as u32 - 1);
+                }
+                Answer::AllLogits => wanted.extend(start..tokens.len() as u32),
+            }
+        }
+        for (what, count, most) in
+            [("rows", tokens.len(), self.chunk_tokens), ("rows with logits", wanted.len(), self.logit_rows)]
+        {
+            if count > most {
+                return Err(Error::new(
+                    ErrorKind::Shape,
+                    format!("a step of {count} {what}; this model was loaded for {most}"),
+                    "cut the step, or load with larger chunk_tokens or logit_rows",
+                ));
+            }
+        }
+        Ok((tokens, wanted, best_only))
+    }
+}
+
+/// Submits, and reads what was asked for.
+fn collect(
+    step: &mut Step<'_>,
+    best: BufferId,
+    logits: BufferId,
+    count: usize,
+    vocab: usize,
+    best_only: bool,
+) -> Result<Answers> {
+    step.submit()?;
+    let mut answers = Answers::default();
+    if count == 0 {
+        return Ok(answers);
+    }
+    if best_only {
+        let bytes = read_blocking(step.backend(), best, 0, count as u64 * 4)?;
+        answers.best = bytemuck::pod_collect_to_vec(&bytes);
+        if answers.best.iter().any(|&t| t as usize >= vocab) {
+            return Err(not_a_number());
+        }
+    } else {
+        let bytes = read_blocking(step.backend(), logits, 0, (count * vocab) as u64 * 4)?;
+        answers.logits = bytemuck::pod_collect_to_vec(&bytes);
+        if answers.logits.iter().any(|x| x.is_nan()) {
+            return Err(not_a_number());
+        }
+    }
+    Ok(answers)
+}
+
+fn not_a_number() -> Error {
+    Error::new(
+        ErrorKind::Device,
+        "the model's logits hold values that are not numbers",
+        "check the model file; run `kvarto doctor` for the device",
+    )
+}
+
+fn words(buffer: BufferId, words: u64) -> BufferSlice {
+    BufferSlice::whole(buffer, words.max(1) * 4)
+}

@@ -1,0 +1,171 @@
+//! The Llama-family forward pass: dense kernels between the engine's append and attend, one recording a step.
+
+mod forward;
+mod kernels;
+mod weights;
+
+pub use forward::{Answer, Answers, ModelRows};
+
+use super::config::ModelConfig;
+use super::gguf::Gguf;
+use crate::backend::{Backend, BufferId};
+use crate::engine::{AttentionOptions, Engine, EngineOptions, Registry, SeqId};
+use crate::error::{Error, ErrorKind, Result};
+use crate::num::rope::RopeTable;
+use crate::profile::Profile;
+use crate::shape::CacheShape;
+use kernels::Kernels;
+use weights::Weights;
+
+/// How a model is loaded.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Positions of a page: 16, 32, 64 or 128.
+    pub page_tokens: usize,
+    /// Tokens that the cache is first sized for.
+    pub context_tokens: usize,
+    /// Most rows of a step; longer prompts go in several.
+    pub chunk_tokens: usize,
+    /// Most rows of a step whose logits can be asked for.
+    pub logit_rows: usize,
+    /// Bound on the bytes of pages in use.
+    pub kv_budget_bytes: Option<u64>,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        LoadOptions { page_tokens: 64, context_tokens: 2048, chunk_tokens: 256, logit_rows: 16, kv_budget_bytes: None }
+    }
+}
+
+/// A model on a backend, with its cache.
+pub struct Model {
+    config: ModelConfig,
+    engine: Engine,
+    weights: Weights,
+    kernels: Kernels,
+    rope: RopeTable,
+    buffers: Buffers,
+    chunk_tokens: usize,
+    logit_rows: usize,
+}
+
+/// Activations of a step of at most `chunk_tokens` rows.
+struct Buffers {
+    tokens: BufferId,
+    rope: BufferId,
+    indices: BufferId,
+    x: BufferId,
+    normed: BufferId,
+    qkv: BufferId,
+    attention: BufferId,
+    gate_up: BufferId,
+    hidden: BufferId,
+    last: BufferId,
+    logits: BufferId,
+    best: BufferId,
+}
+
+impl Model {
+    /// Uploads the weights and makes every pipeline that a step can need.
+    ///
+    /// # Errors
+    /// `File`, `Shape` and `Unsupported` for a model that cannot run, naming the key or tensor; `OutOfMemory` when the
+    /// device refuses a buffer.
+    pub fn load(
+        gguf: &Gguf,
+        mut backend: Box<dyn Backend>,
+        profile: Profile,
+        registry: Registry,
+        options: &LoadOptions,
+    ) -> Result<Self> {
+        let config = ModelConfig::from_gguf(gguf)?;
+        let chunk_tokens = options.chunk_tokens.clamp(1, 1 << 16);
+        let logit_rows = options.logit_rows.clamp(1, chunk_tokens);
+        let rope = RopeTable::new(f64::from(config.rope.base), config.rope.dim_count, &config.rope.scaling)?;
+        let weights = Weights::load(gguf, &config, backend.as_mut())?;
+        let kernels = Kernels::prepare(&config, &weights, backend.as_mut())?;
+        let buffers = Buffers::new(&config, chunk_tokens, logit_rows, backend.as_mut())?;
+        let shape =
+            CacheShape::uniform(config.layers, config.q_heads, config.kv_heads, config.head_dim, options.page_tokens);
+        let engine_options = EngineOptions {
+            kv_budget_bytes: options.kv_budget_bytes,
+            context_tokens: options.context_tokens,
+            chunk_tokens,
+            attention: vec![AttentionOptions { softcap: config.attention_softcap, ..AttentionOptions::default() }],
+        };
+        let mut engine = Engine::with_options(backend, shape, profile, registry, engine_options)?;
+        engine.warm_up(&[1, 2, 4, 8, 16], true)?;
+        Ok(Model { config, engine, weights, kernels, rope, buffers, chunk_tokens, logit_rows })
+    }
+
+    /// The model's shape and constants.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The cache.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// Bytes of the weights on the device.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weights.bytes
+    }
+
+    /// Most rows of a step.
+    pub fn chunk_tokens(&self) -> usize {
+        self.chunk_tokens
+    }
+
+    /// Appends `tokens` in steps of at most [`Model::chunk_tokens`] rows and answers for the last of them.
+    /// `stop` is asked between steps; `Interrupted` when it says so, with the steps so far kept.
+    ///
+    /// # Errors
+    /// `Usage` for no tokens; as [`Model::step`].
+    pub fn prefill(
+        &mut self,
+        seq: SeqId,
+        tokens: &[u32],
+        answer: Answer,
+        mut stop: impl FnMut(usize) -> bool,
+    ) -> Result<Answers> {
+        let mut answers = Answers::default();
+        if tokens.is_empty() {
+            return Err(Error::new(ErrorKind::Usage, "the prompt has no tokens", "write at least one word"));
+        }
+        let mut done = 0;
+        for chunk in tokens.chunks(self.chunk_tokens) {
+            if stop(done) {
+                return Err(Error::new(ErrorKind::Interrupted, "stopped during the prefill", ""));
+            }
+            done += chunk.len();
+            let answer = if done == tokens.len() { answer } else { Answer::Nothing };
+            answers = self.step(&[ModelRows { seq, tokens: chunk, committed: true, answer }])?;
+        }
+        Ok(answers)
+    }
+}
+
+impl Buffers {
+    fn new(config: &ModelConfig, rows: usize, logit_rows: usize, backend: &mut dyn Backend) -> Result<Self> {
+        let q = config.q_heads * config.head_dim;
+        let kv = config.kv_heads * config.head_dim;
+        let mut floats = |label: &str, count: usize| backend.alloc(label, count as u64 * 4);
+        Ok(Buffers {
+            tokens: floats("tokens", rows)?,
+            rope: floats("rope table", rows * config.rope.dim_count)?,
+            indices: floats("row indices", rows)?,
+            x: floats("residual", rows * config.hidden)?,
+            normed: floats("normed", rows * config.hidden)?,
+            qkv: floats("qkv", rows * (q + 2 * kv))?,
+            attention: floats("attention", rows * q)?,
+            gate_up: floats("gate and up", rows * 2 * config.ffn)?,
+            hidden: floats("ffn", rows * config.ffn)?,
+            last: floats("last rows", logit_rows * config.hidden)?,
+            logits: floats("logits", logit_rows * config.vocab)?,
+            best: floats("arg-max", logit_rows)?,
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! Weights on the device, as stored in the file; projections that share an input become one matrix.
+
+use crate::backend::{Backend, BufferSlice};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::WeightSegment;
+use crate::model::config::ModelConfig;
+use crate::model::gguf::{GgmlType, Gguf, dequantize};
+use crate::num::weights::WeightType;
+
+/// A matrix `[rows][columns]` in one or more segments below the adapter's binding limit.
+pub(super) struct Matrix {
+    pub weight: WeightType,
+    pub columns: u32,
+    pub rows: u32,
+    pub segments: Vec<WeightSegment>,
+}
+
+/// One block's weights. `qkv` and `gate_up` hold one matrix each where the file's types agree.
+pub(super) struct Block {
+    pub attention_norm: BufferSlice,
+    pub qkv: Vec<Matrix>,
+    pub output: Matrix,
+    pub ffn_norm: BufferSlice,
+    pub gate_up: Vec<Matrix>,
+    pub down: Matrix,
+}
+
+/// A model's weights.
+pub(super) struct Weights {
+    pub embedding: Matrix,
+    pub blocks: Vec<Block>,
+    pub output_norm: BufferSlice,
+    /// `None` when the embedding serves as the output projection.
+    pub output: Option<Matrix>,
+    pub bytes: u64,
+}
+
+impl Weights {
+    pub fn load(gguf: &Gguf, config: &ModelConfig, backend: &mut dyn Backend) -> Result<Self> {
+        let before = backend.allocated_bytes();
+        let mut up = Uploader { gguf, backend };
+        let embedding = up.matrix(&["token_embd.weight"])?.remove(0);
+        let mut blocks = Vec::with_capacity(config.layers);
+        for layer in 0..config.layers {
+            let name = |part: &str| format!("blk.{layer}.{part}.weight");
+            let (q, k, v) = (name("attn_q"), name("attn_k"), name("attn_v"));
+            let (gate, ffn_up) = (name("ffn_gate"), name("ffn_up"));
+            blocks.push(Block {
+                attention_norm: up.vector(&name("attn_norm"))?,
+                qkv: up.matrix(&[&q, &k, &v])?,
+                output: up.matrix(&[&name("attn_output")])?.remove(0),
+                ffn_norm: up.vector(&name("ffn_norm"))?,
+                gate_up: up.matrix(&[&gate, &ffn_up])?,
+                down: up.matrix(&[&name("ffn_down")])?.remove(0),
+            });
+        }
+        let output_norm = up.vector("output_norm.weight")?;
+        let output = match config.tied_output {
+            true => None,
+            false => Some(up.matrix(&["output.weight"])?.remove(0)),
+        };
+        let bytes = backend.allocated_bytes() - before;
+        Ok(Weights { embedding, blocks, output_norm, output, bytes })
+    }
+
+    /// The output projection.
+    pub fn head(&self) -> &Matrix {
+        self.output.as_ref().unwrap_or(&self.embedding)
+    }
+}
+
+struct Uploader<'a> {
+    gguf: &'a Gguf,
+    backend: &'a mut dyn Backend,
+}
+
+impl Uploader<'_> {
+    /// A vector, in f32.
+    fn vector(&mut self, name: &str) -> Result<BufferSlice> {
+        let tensor = self.gguf.tensor(name)?;
+        let values = dequantize(tensor, self.gguf.tensor_bytes(tensor)?)?;
+        let bytes = values.len() as u64 * 4;
+        let buffer = self.backend.alloc(name, bytes)?;
+        self.backend.write(buffer, 0, bytemuck::cast_slice(&values))?;
+        Ok(BufferSlice::whole(buffer, bytes))
+    }
+
+    /// The named tensors, one below the other in one matrix if their types agree, else a matrix each.
+    fn matrix(&mut self, names: &[&str]) -> Result<Vec<Matrix>> {
+        let mut parts = Vec::with_capacity(names.len());
+        for name in names {
+            let tensor = self.gguf.tensor(name)?;
+            let weight = weight_type(name, tensor.ty)?;
+            let &[columns, rows] = tensor.shape.as_slice() else {
+                return Err(Error::new(ErrorKind::Shape, format!("tensor `{name}` is not a matrix"), ""));
+            };
+            parts.push((weight, columns as usize, rows as usize, self.gguf.tensor_bytes(tensor)?));
+        }
+        let (weight, columns, ..) = parts[0];
+        if parts.iter().all(|p| (p.0, p.1) == (weight, columns)) {
+            let rows = parts.iter().map(|p| p.2).sum();
+            let bytes = parts.iter().map(|p| p.3).collect::<Vec<_>>().concat();
+            return Ok(vec![self.upload(names[0], weight, columns, rows, &bytes)?]);
+        }
+        let parts: Vec<_> = names.iter().zip(parts).collect();
+        parts
+            .into_iter()
+            .map(|(name, (weight, columns, rows, bytes))| self.upload(name, weight, columns, rows, bytes))
+            .collect()
+    }
+
+    fn upload(&mut self, name: &str, weight: WeightType, columns: usize, rows: usize, bytes: &[u8]) -> Result<Matrix> {
+        let caps = self.backend.caps();
+        let limit = caps.max_binding_bytes.min(caps.max_buffer_bytes);
+        let row_bytes = weight.row_bytes(columns).map_err(|e| e.context(format!("tensor `{name}`")))?;
+        let most = weight.rows_per_segment(columns, limit).map_err(|e| e.context(format!("tensor `{name}`")))?;
+        let mut segments = Vec::new();
+        let mut first = 0;
+        while first < rows {
+            let count = most.min(rows - first);
+            let part = &bytes[first * row_bytes..(first + count) * row_bytes];
+            let padded = (part.len() as u64).next_multiple_of(4);
+            let buffer = self.backend.alloc(name, padded)?;
+            let whole = part.len() / 4 * 4;
+            self.backend.write(buffer, 0, &part[..whole])?;
+            if whole < part.len() {
+                let mut last = [0u8; 4];
+                last[..part.len() - whole].copy_from_slice(&part[whole..]);
+                self.backend.write(buffer, whole as u64, &last)?;
+            }
+            segments.push(WeightSegment {
+                slice: BufferSlice::whole(buffer, padded),
+                first_row: first as u32,
+                rows: count as u32,
+            });
+            first += count;
+        }
+        Ok(Matrix { weight, columns: columns as u32, rows: rows as u32, segments })
+    }
+}
+
+fn weight_type(name: &str, ty: GgmlType) -> Result<WeightType> {
+    Ok(match ty {
+        GgmlType::F32 => WeightType::F32,
+        GgmlType::F16 => WeightType::F16,
+        GgmlType::BF16 => WeightType::BF16,
+        GgmlType::Q4_0 => WeightType::Q4_0,
+        GgmlType::Q4_1 => WeightType::Q4_1,
+        GgmlType::Q8_0 => WeightType::Q8_0,
+        other => {
+            let known: Vec<&str> = WeightType::ALL.iter().map(|t| t.as_str()).collect();
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("tensor `{name}` is stored as {other}"),
+                format!("use a GGUF whose matrices are {}", known.join(", ")),
+            ));
+        }
+    })
+}

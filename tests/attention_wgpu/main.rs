@@ -1,0 +1,26 @@
+//! The WGSL kernels on Vulkan (software adapters included) against the dense f64 reference and the CPU's kernels.
+#![cfg(feature = "wgpu")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+#[path = "../reference/mod.rs"]
+mod reference;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attend;
+mod codes;
+mod faults;
+mod rows;
+
+use kvarto::backend::CpuBackend;
+use kvarto::backend::wgpu::WgpuBackend;
+
+/// Runs `test` with the program's one Vulkan device, or says why not.
+fn on_vulkan(test: impl FnOnce(&mut WgpuBackend)) {
+    support::gpu::on("vulkan", test);
+}
+
+fn cpu() -> CpuBackend {
+    CpuBackend::new(0).expect("threads")
+}

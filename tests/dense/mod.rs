@@ -1,0 +1,6 @@
+#[cfg(feature = "model")]
+mod golden;
+#[cfg(feature = "wgpu")]
+mod portable;
+pub mod rig;
+mod speed;

@@ -1,0 +1,175 @@
+//! Runs the attention kernels of any backend on hand-built pages and compares with the dense reference.
+//!
+//! Slots are permuted, unused slots and the tails of last pages hold NaN patterns, outputs start as NaN patterns.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+mod build;
+mod run;
+
+pub use build::{Built, Side};
+pub use run::{Outcome, buffer, within, words};
+
+use kvarto::format::FormatRegistry;
+use kvarto::kernel::attention::AttentionShape;
+use kvarto::kernel::{SideBases, SideBasis};
+
+/// Which kernel reads the pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    Decode,
+    Prefill,
+}
+
+/// K and V format of page `page` of sequence `sequence`.
+pub type Formats = fn(sequence: usize, page: usize) -> (&'static str, &'static str);
+
+/// How values are drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Values {
+    /// Standard normal keys, values and queries.
+    Normal,
+    /// Keys zero, so that all logits are equal; value of token t is t / tokens in every channel.
+    Ramp,
+    /// Keys e_0 times a constant, queries e_0, so that every logit is `0` or this (scale 1); normal values.
+    Logit(f32),
+}
+
+/// One test of the attention path.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub k_dim: usize,
+    pub v_dim: usize,
+    pub group: usize,
+    pub kv_heads: usize,
+    pub page_tokens: usize,
+    /// (cached tokens, query rows); the rows stand at the last positions.
+    pub sequences: Vec<(usize, usize)>,
+    pub formats: Formats,
+    pub window: Option<u32>,
+    pub softcap: Option<f32>,
+    pub sink: Option<f32>,
+    pub basis: SideBases,
+    /// Most pages of a work item.
+    pub pages_per_item: usize,
+    /// Most rows of an entry: sequences are cut into tiles of this many rows.
+    pub row_tile: usize,
+    pub kernel: Kernel,
+    pub values: Values,
+    /// Position of a sequence's first token.
+    pub first_position: u32,
+    pub seed: u64,
+    /// Threads of a workgroup, where there are workgroups.
+    pub workgroup: u32,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Case {
+            k_dim: 64,
+            v_dim: 64,
+            group: 3,
+            kv_heads: 2,
+            page_tokens: 64,
+            sequences: vec![(200, 1)],
+            formats: |_, _| ("f16", "f16"),
+            window: None,
+            softcap: None,
+            sink: None,
+            basis: SideBases::default(),
+            pages_per_item: 2,
+            row_tile: 16,
+            kernel: Kernel::Decode,
+            values: Values::Normal,
+            first_position: 0,
+            seed: 1,
+            workgroup: 64,
+        }
+    }
+}
+
+impl Case {
+    pub fn shape(&self) -> AttentionShape {
+        AttentionShape {
+            kv_heads: self.kv_heads,
+            group: self.group,
+            k_dim: self.k_dim,
+            v_dim: self.v_dim,
+            page_tokens: self.page_tokens,
+            window: self.window.is_some(),
+            softcap: self.softcap.is_some(),
+        }
+    }
+
+    /// Softmax scale.
+    pub fn scale(&self) -> f32 {
+        if matches!(self.values, Values::Logit(_)) { 1.0 } else { 1.0 / (self.k_dim as f32).sqrt() }
+    }
+
+    pub fn q_heads(&self) -> usize {
+        self.kv_heads * self.group
+    }
+
+    /// Slabs, descriptors, tables and inputs of the case.
+    pub fn build(&self) -> Built {
+        Built::new(self, &FormatRegistry::builtin())
+    }
+
+    /// Builds, runs and compares; the largest error as a fraction of the largest output.
+    pub fn check(&self, backend: &mut dyn kvarto::backend::Backend, tolerance: f64) -> Result<f64, String> {
+        let built = self.build();
+        let outcome = built.run(backend).map_err(|e| format!("{self:?}: {e}"))?;
+        built.compare(&outcome, tolerance)
+    }
+}
+
+/// Neither side changed, both rotated, both with the mean removed and rotated.
+pub const BASES: [SideBases; 3] = [basis(false, false), basis(true, false), basis(true, true)];
+
+const fn basis(rotate: bool, mean: bool) -> SideBases {
+    SideBases { k: SideBasis { rotate, mean }, v: SideBasis { rotate, mean } }
+}
+
+/// A word that is NaN to every format: f32, f16, bf16, e4m3 codes, γ and scales.
+pub const POISON: u32 = 0xffff_ffff;
+
+/// A small generator of its own (splitmix64), so that cases never change under us.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+
+    fn unit(&mut self) -> f64 {
+        ((self.next() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    /// Standard normal values (Box-Muller).
+    pub fn normal(&mut self, count: usize) -> Vec<f32> {
+        (0..count.div_ceil(2))
+            .flat_map(|_| {
+                let (r, a) = ((-2.0 * self.unit().ln()).sqrt(), std::f64::consts::TAU * self.unit());
+                [(r * a.cos()) as f32, (r * a.sin()) as f32]
+            })
+            .take(count)
+            .collect()
+    }
+
+    pub fn shuffle<T>(&mut self, values: &mut [T]) {
+        for i in (1..values.len()).rev() {
+            values.swap(i, self.below(i + 1));
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Runs a built case on a backend and compares what comes out.
+
+use super::{Built, Kernel, POISON};
+use crate::reference::{Query, attend};
+use kvarto::Result;
+use kvarto::backend::{Backend, BufferId, BufferSlice, Recording, read_blocking};
+use kvarto::kernel::attention::{AttentionArgs, AttentionBuffers};
+use kvarto::kernel::{MeanPlace, RowView, decode, merge, prefill, query};
+use std::collections::BTreeMap;
+
+/// Elements ahead of the first row of queries and of outputs.
+const OFFSET: usize = 8;
+/// Elements between rows that belong to none.
+const GAP: usize = 4;
+
+/// What a run wrote.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The outputs' buffer as bits, gaps included.
+    pub out: Vec<u32>,
+    /// The partial states' buffer, one spare state at its end.
+    pub partials: Vec<f32>,
+}
+
+/// A buffer with `words` in it.
+pub fn buffer(backend: &mut dyn Backend, label: &str, words: &[u32]) -> Result<BufferSlice> {
+    let bytes = (words.len().max(4) * 4) as u64;
+    let id: BufferId = backend.alloc(label, bytes)?;
+    backend.write(id, 0, bytemuck::cast_slice(words))?;
+    Ok(BufferSlice::whole(id, bytes))
+}
+
+/// The words of a buffer.
+pub fn words(backend: &mut dyn Backend, slice: &BufferSlice) -> Result<Vec<u32>> {
+    let bytes = read_blocking(backend, slice.buffer, slice.offset, slice.bytes)?;
+    Ok(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+}
+
+/// Whether `error` is at most `limit`; no if either is NaN.
+pub fn within(error: f64, limit: f64) -> bool {
+    error <= limit
+}
+
+impl Built {
+    /// query, then decode or prefill for each class, then merge, in one submission.
+    pub fn run(&self, backend: &mut dyn Backend) -> Result<Outcome> {
+        let case = &self.case;
+        let shape = case.shape();
+        let q_stride = case.q_heads() * case.k_dim + GAP;
+        let mut q = vec![POISON; OFFSET + self.rows * q_stride];
+        for (row, values) in self.queries.chunks_exact(case.q_heads() * case.k_dim).enumerate() {
+            let start = OFFSET + row * q_stride;
+            q[start..start + values.len()].copy_from_slice(bytemuck::cast_slice(values));
+        }
+        let out_stride = case.q_heads() * case.v_dim + GAP;
+        let state_floats = shape.partial_floats();
+
+        let mut live = Vec::new();
+        let mut make = |backend: &mut dyn Backend, label: &str, words: &[u32]| {
+            let slice = buffer(backend, label, words)?;
+            live.push(slice.buffer);
+            Ok::<_, kvarto::Error>(slice)
+        };
+        let tables = make(backend, "tables", &self.tables)?;
+        let descs = make(backend, "descs", &self.descs)?;
+        let means = make(backend, "means", bytemuck::cast_slice(&self.means))?;
+        let sinks = make(backend, "sinks", bytemuck::cast_slice(&self.sinks))?;
+        let q_in = make(backend, "q_in", &q)?;
+        let prepared = make(backend, "q", &vec![POISON; self.rows * case.q_heads() * shape.query_floats()])?;
+        let partials = make(backend, "partials", &vec![POISON; (self.states + 1) * state_floats])?;
+        let out = make(backend, "out", &vec![POISON; OFFSET + self.rows * out_stride])?;
+        let mut slabs = BTreeMap::new();
+        for (side, of) in [("k", &self.k_slabs), ("v", &self.v_slabs)] {
+            for (&name, pages) in of {
+                slabs.insert((side, name), make(backend, side, &pages.words)?);
+            }
+        }
+
+        let place = MeanPlace::new(&shape, 1, 0);
+        let mut recording = Recording::new();
+        let pipeline = backend.prepare(&query::specialise(&shape, case.basis.k, case.workgroup)?)?;
+        let view = RowView { slice: q_in, offset: OFFSET as u32, stride: q_stride as u32 };
+        let rows = self.rows as u32;
+        recording.dispatch(query::dispatch(
+            pipeline,
+            case.q_heads(),
+            &query::Buffers { q_in: view, tables, means, q_out: prepared },
+            &query::Args { rows_at: self.rows_at as u32, rows, means: place, scale: case.scale() },
+        ));
+        for class in &self.classes {
+            let (k, v) = (self.k_slabs[class.k].codec.clone(), self.v_slabs[class.v].codec.clone());
+            let buffers = AttentionBuffers {
+                k_slab: slabs[&("k", class.k)],
+                v_slab: slabs[&("v", class.v)],
+                descs,
+                tables,
+                q: prepared,
+                partials,
+            };
+            let args = AttentionArgs {
+                items: class.items as u32,
+                items_at: class.items_at as u32,
+                rows_at: self.rows_at as u32,
+                window: case.window.unwrap_or(u32::MAX),
+                softcap: case.softcap.unwrap_or(f32::NAN),
+            };
+            let tile = case.row_tile.next_power_of_two();
+            recording.dispatch(match case.kernel {
+                Kernel::Decode => {
+                    let spec = decode::specialise(&shape, k, v, tile, case.workgroup)?;
+                    decode::dispatch(backend.prepare(&spec)?, &buffers, &args)
+                }
+                Kernel::Prefill => {
+                    let spec = prefill::specialise(&shape, k, v, tile, case.workgroup)?;
+                    prefill::dispatch(backend.prepare(&spec)?, &buffers, &args)
+                }
+            });
+        }
+        let pipeline =
+            backend.prepare(&merge::specialise(&shape, case.basis.v, case.sink.is_some(), case.workgroup)?)?;
+        let view = RowView { slice: out, offset: OFFSET as u32, stride: out_stride as u32 };
+        recording.dispatch(merge::dispatch(
+            pipeline,
+            case.q_heads(),
+            &merge::Buffers { partials, tables, means, sinks, out: view },
+            &merge::Args {
+                rows_at: self.rows_at as u32,
+                rows: self.merged_rows as u32,
+                lists_at: self.lists_at as u32,
+                means: place,
+            },
+        ));
+        backend.submit(recording)?;
+        let outcome = Outcome {
+            out: words(backend, &out)?,
+            partials: words(backend, &partials)?.into_iter().map(f32::from_bits).collect(),
+        };
+        live.into_iter().for_each(|id| backend.free(id));
+        Ok(outcome)
+    }
+
+    /// Output of (row, query head).
+    pub fn output<'a>(&self, outcome: &'a Outcome, row: usize, head: usize) -> &'a [f32] {
+        let stride = self.case.q_heads() * self.case.v_dim + GAP;
+        let start = OFFSET + row * stride + head * self.case.v_dim;
+        bytemuck::cast_slice(&outcome.out[start..start + self.case.v_dim])
+    }
+
+    /// The reference's output of (row, query head).
+    pub fn expected(&self, row: usize, head: usize) -> Vec<f64> {
+        let case = &self.case;
+        let (position, sequence) = self.row_info[row];
+        let start = (row * case.q_heads() + head) * case.k_dim;
+        let q: Vec<f64> = self.queries[start..start + case.k_dim].iter().map(|&x| f64::from(x)).collect();
+        let query = Query {
+            q: &q,
+            position,
+            scale: f64::from(case.scale()),
+            window: case.window.map(u64::from),
+            softcap: case.softcap.map(f64::from),
+            sink: case.sink.map(|_| f64::from(self.sinks[head])),
+        };
+        attend(&self.tokens[sequence][head / case.group], &query, case.v_dim)
+    }
+
+    /// Largest error over all outputs, as a fraction of the largest output expected (at least 1).
+    ///
+    /// A NaN on either side, a value outside `tolerance` and a write beside the rows are errors.
+    pub fn compare(&self, outcome: &Outcome, tolerance: f64) -> Result<f64, String> {
+        let case = &self.case;
+        let mut largest_error = 0.0f64;
+        let (mut worst, mut size) = (String::new(), 1.0f64);
+        for row in 0..self.rows {
+            for head in 0..case.q_heads() {
+                let (got, want) = (self.output(outcome, row, head), self.expected(row, head));
+                for (c, (&got, want)) in got.iter().zip(want).enumerate() {
+                    let error = (f64::from(got) - want).abs();
+                    size = size.max(want.abs());
+                    if !within(error, largest_error) {
+                        worst = format!("row {row} head {head} channel {c}: {got}, expected {want}");
+                        if error.is_nan() {
+                            return Err(format!("{worst} in {case:?}"));
+                        }
+                        largest_error = error;
+                    }
+                }
+            }
+        }
+        let error = largest_error / size;
+        if !within(error, tolerance) {
+            return Err(format!("error {error:.3e} above {tolerance:.1e}, {worst} in {case:?}"));
+        }
+        let stride = case.q_heads() * case.v_dim + GAP;
+        let beside = |at: &usize| *at < OFFSET || (at - OFFSET) % stride >= case.q_heads() * case.v_dim;
+        if let Some(at) = (0..OFFSET + self.rows * stride).find(|at| beside(at) && outcome.out[*at] != POISON) {
+            return Err(format!("element {at} beside the rows was written in {case:?}"));
+        }
+        let states = self.states * case.shape().partial_floats();
+        if outcome.partials[states..].iter().any(|x| x.to_bits() != POISON) {
+            return Err(format!("a state beyond the last was written in {case:?}"));
+        }
+        Ok(error)
+    }
+}

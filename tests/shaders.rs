@@ -1,0 +1,173 @@
+//! Every kernel's shader text, assembled for every pair of formats and representative shapes: naga accepts it within
+//! WebGPU's default limits and writes it as SPIR-V, MSL and HLSL; Tint, where installed, finds its barriers uniform.
+
+mod support;
+
+use kvarto::backend::assemble::{AssembleOptions, assemble};
+use kvarto::backend::{CodecUse, Specialisation};
+use kvarto::format::FormatRegistry;
+use kvarto::kernel::attention::AttentionShape;
+use kvarto::kernel::{SideBases, SideBasis, append, convert, copy_slots, decode, mean, merge, prefill, query};
+use kvarto::shape::{PageGeometry, Side};
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+use std::process::Command;
+use support::require_or_skip;
+
+/// WebGPU's default for a workgroup's memory, bytes.
+const WORKGROUP_BYTES: u32 = 16384;
+
+/// (K head size, V head size, page tokens, group, decode rows, prefill rows, workgroup, window, softcap)
+type Row = (usize, usize, usize, usize, usize, usize, u32, bool, bool);
+const SHAPES: [Row; 10] = [
+    (128, 128, 64, 4, 1, 16, 128, false, false),
+    (64, 64, 64, 3, 1, 32, 64, false, false),
+    (80, 80, 32, 8, 2, 16, 128, true, false),
+    (96, 96, 16, 5, 4, 32, 64, false, true),
+    (192, 128, 128, 16, 8, 16, 256, false, false),
+    (256, 256, 64, 6, 16, 32, 64, true, true),
+    (256, 256, 16, 1, 1, 16, 256, false, false),
+    (64, 64, 128, 7, 1, 32, 256, true, false),
+    (512, 512, 32, 2, 4, 16, 128, false, false),
+    (8, 8, 16, 1, 16, 64, 64, false, false),
+];
+
+fn codec(name: &str, side: Side, tokens: usize, head_dim: usize) -> CodecUse {
+    let registry = FormatRegistry::builtin();
+    let (_, format) = registry.by_name(name).expect("a built-in format");
+    let codec = format.codec(side, PageGeometry { tokens, head_dim }).expect("a supported geometry");
+    CodecUse { format: name.into(), codec }
+}
+
+fn names() -> Vec<String> {
+    FormatRegistry::builtin().iter().map(|(_, format)| format.name().to_string()).collect()
+}
+
+fn shape(row: Row) -> AttentionShape {
+    let (k_dim, v_dim, page_tokens, group, .., window, softcap) = row;
+    AttentionShape { kv_heads: 2, group, k_dim, v_dim, page_tokens, window, softcap }
+}
+
+/// Assembles and accepts, or fails with the module's text and the fault.
+fn accept(spec: &Specialisation) -> String {
+    let text = assemble(spec, &AssembleOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", spec.key()));
+    let module =
+        naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}: {}", spec.key(), e.emit_to_string(&text)));
+    // `unpack2x16float` is core WebGPU; naga names it apart.
+    let info = Validator::new(ValidationFlags::all(), Capabilities::SHADER_FLOAT16_IN_FLOAT32)
+        .validate(&module)
+        .unwrap_or_else(|e| panic!("{}: {}", spec.key(), e.emit_to_string(&text)));
+
+    let mut layouter = naga::proc::Layouter::default();
+    layouter.update(module.to_ctx()).expect("a layout");
+    let of = |space: fn(&naga::AddressSpace) -> bool| {
+        module.global_variables.iter().filter(move |(_, v)| space(&v.space)).collect::<Vec<_>>()
+    };
+    let shared: u32 = of(|s| matches!(s, naga::AddressSpace::WorkGroup))
+        .iter()
+        .map(|(_, v)| layouter[v.ty].size.next_multiple_of(16))
+        .sum();
+    assert!(shared <= WORKGROUP_BYTES, "{}: {shared} bytes of workgroup memory", spec.key());
+    assert!(of(|s| matches!(s, naga::AddressSpace::Storage { .. })).len() <= 8, "{}", spec.key());
+    let size: u32 = module.entry_points[0].workgroup_size.iter().product();
+    assert!(module.entry_points.len() == 1 && size <= 256, "{}", spec.key());
+
+    let words = naga::back::spv::write_vec(&module, &info, &naga::back::spv::Options::default(), None);
+    assert!(words.unwrap_or_else(|e| panic!("{}: {e}", spec.key())).len() > 100);
+    let msl = naga::back::msl::Options { fake_missing_bindings: true, ..Default::default() };
+    let (metal, _) = naga::back::msl::write_string(&module, &info, &msl, &Default::default())
+        .unwrap_or_else(|e| panic!("{}: {e}", spec.key()));
+    assert!(metal.contains("kernel void"), "{}", spec.key());
+    let hlsl = naga::back::hlsl::Options { fake_missing_bindings: true, ..Default::default() };
+    let mut out = String::new();
+    naga::back::hlsl::Writer::new(&mut out, &hlsl, &Default::default())
+        .write(&module, &info, None)
+        .unwrap_or_else(|e| panic!("{}: {e}", spec.key()));
+    assert!(out.contains("numthreads"), "{}", spec.key());
+    text
+}
+
+/// Attention kernels over all pairs of formats, shapes in turn so that each format meets each shape.
+fn attention_specs() -> Vec<Specialisation> {
+    let mut specs = Vec::new();
+    for (i, k) in names().iter().enumerate() {
+        for (j, v) in names().iter().enumerate() {
+            for (at, &row) in SHAPES.iter().enumerate().filter(|(at, _)| (at + i + j) % 2 == 0) {
+                let (k_dim, v_dim, tokens, _, rows, tile, workgroup, ..) = row;
+                let pair = || (codec(k, Side::K, tokens, k_dim), codec(v, Side::V, tokens, v_dim));
+                let ((k1, v1), (k2, v2)) = (pair(), pair());
+                specs.push(decode::specialise(&shape(row), k1, v1, rows, workgroup).expect("decode"));
+                if (at + j) % 2 == 0 || i == j {
+                    specs.push(prefill::specialise(&shape(row), k2, v2, tile, workgroup).expect("prefill"));
+                }
+            }
+        }
+    }
+    specs
+}
+
+fn other_specs() -> Vec<Specialisation> {
+    let mut specs = Vec::new();
+    for (at, &row) in SHAPES.iter().enumerate() {
+        let (k_dim, v_dim, tokens, .., workgroup, _, _) = row;
+        let shape = shape(row);
+        for flags in 0..4 {
+            let basis = SideBasis { rotate: flags & 1 != 0, mean: flags & 2 != 0 };
+            specs.push(query::specialise(&shape, basis, workgroup).expect("query"));
+            specs.push(merge::specialise(&shape, basis, (flags + at) % 2 == 0, workgroup).expect("merge"));
+            let other = SideBasis { rotate: basis.mean, mean: basis.rotate };
+            let (k, v) = [("f16", "f32"), ("bf16", "f16"), ("f32", "bf16")][(at + flags) % 3];
+            let (k, v) = (codec(k, Side::K, tokens, k_dim), codec(v, Side::V, tokens, v_dim));
+            specs.push(append::specialise(&shape, k, v, SideBases { k: basis, v: other }, workgroup).expect("append"));
+        }
+        specs.push(mean::specialise(&shape, workgroup).expect("mean"));
+        specs.push(copy_slots::specialise(k_dim * tokens / 2, workgroup).expect("copy_slots"));
+        for (i, src) in names().iter().enumerate() {
+            for (j, dst) in names().iter().enumerate().filter(|(j, _)| (at + i + j) % 3 == 0) {
+                for (side, dim) in
+                    [(Side::K, k_dim), (Side::V, v_dim)].into_iter().filter(|(s, _)| *s == Side::K || i != j)
+                {
+                    let pair = (codec(src, side, tokens, dim), codec(dst, side, tokens, dim));
+                    specs.push(convert::specialise(pair.0, pair.1, workgroup).expect("convert"));
+                }
+            }
+        }
+    }
+    specs
+}
+
+#[test]
+fn attention_kernels_are_portable() {
+    let specs = attention_specs();
+    specs.iter().for_each(|spec| drop(accept(spec)));
+    println!("{} modules", specs.len());
+}
+
+#[test]
+fn other_kernels_are_portable() {
+    let specs = other_specs();
+    specs.iter().for_each(|spec| drop(accept(spec)));
+    println!("{} modules", specs.len());
+}
+
+/// naga does not check that barriers stand in uniform control flow; browsers refuse shaders where they do not.
+#[test]
+fn tint_accepts_every_kernel() {
+    let version = Command::new("tint").arg("--help").output();
+    if let Err(e) = version {
+        return require_or_skip("tint", &format!("the program tint cannot be run: {e}"));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut specs = other_specs();
+    specs.extend(attention_specs());
+    let mut seen = 0;
+    for (at, spec) in specs.iter().enumerate().filter(|(at, _)| at % 3 == 0) {
+        let text = assemble(spec, &AssembleOptions::default()).expect("a module");
+        let (file, out) = (folder.path().join(format!("{at}.wgsl")), folder.path().join("out.wgsl"));
+        std::fs::write(&file, text).expect("a file");
+        let run = Command::new("tint").args(["--format", "wgsl", "-o"]).arg(&out).arg(&file).output().expect("tint");
+        let message = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success() && !message.contains("error"), "{}: {message}", spec.key());
+        seen += 1;
+    }
+    println!("{seen} modules");
+}
