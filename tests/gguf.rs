@@ -5,7 +5,8 @@
 mod gguf_writer;
 
 use gguf_writer::{GgufWriter, V, tiny_llama};
-use kvarto::model::config::{ModelConfig, RopePairing, RopeScaling};
+use kvarto::model::config::ModelConfig;
+use kvarto::num::rope::{Pairing, RopeScaling};
 use kvarto::model::gguf::{GgmlType, Gguf, dequantize};
 use kvarto::{Error, ErrorKind};
 
@@ -243,7 +244,7 @@ fn the_tiny_model_has_the_shape_it_was_given() {
     assert_eq!((config.head_dim, config.vocab, config.context_length), (8, 260, 128));
     assert!(config.tied_output);
     assert_eq!((config.rope.dim_count, config.rope.base), (8, 10_000.0));
-    assert_eq!((config.rope.pairing, &config.rope.scaling), (RopePairing::Adjacent, &RopeScaling::None));
+    assert_eq!((config.rope.pairing, &config.rope.scaling), (Pairing::Adjacent, &RopeScaling::None));
     assert_eq!(config.kv_bytes_per_token_f16(), 32);
 }
 
@@ -306,7 +307,10 @@ fn rope_scaling_is_read() {
     let RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, attn_factor } = read(yarn).scaling else {
         panic!("not yarn")
     };
-    assert_eq!((factor, original_context, beta_fast, beta_slow, attn_factor), (4.0, 4096, 32.0, 1.0, 1.0));
+    assert_eq!((factor, original_context, beta_fast, beta_slow), (4.0, 4096.0, 32.0, 1.0));
+    // YaRN's temperature correction, 0.1 ln(factor) + 1, times the file's own factor of 1.
+    let attn_factor = attn_factor.expect("the reader fills it in");
+    assert!((attn_factor - 1.138_629_4).abs() < 1e-6, "{attn_factor}");
     config_refused(tiny_llama(3).tensor_f32("rope_freqs.weight", &[3], &[1.0; 3]), ErrorKind::Shape, &["rope_freqs"]);
     config_refused(tiny_llama(3).tensor_f32("rope_freqs.weight", &[4], &[0.0; 4]), ErrorKind::File, &["rope_freqs"]);
 }

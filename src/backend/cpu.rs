@@ -82,10 +82,10 @@ fn cast<T: Pod>(words: &[u32]) -> &[T] {
 /// Executes recordings at submission, on threads of its own.
 pub struct CpuBackend {
     caps: Caps,
-    pool: rayon::ThreadPool,
+    pool: std::sync::Arc<rayon::ThreadPool>,
     buffers: HashMap<BufferId, Vec<u32>>,
     next_buffer: u64,
-    pipelines: Vec<Specialisation>,
+    pipelines: Vec<std::sync::Arc<Specialisation>>,
     by_key: HashMap<String, PipelineId>,
     forbid_new: bool,
     last: SubmissionId,
@@ -132,7 +132,7 @@ impl CpuBackend {
         };
         Ok(CpuBackend {
             caps,
-            pool,
+            pool: std::sync::Arc::new(pool),
             buffers: HashMap::new(),
             next_buffer: 0,
             pipelines: Vec::new(),
@@ -171,7 +171,13 @@ impl CpuBackend {
     }
 
     fn run(&mut self, dispatch: &super::Dispatch) -> Result<()> {
-        let spec = self.pipelines[dispatch.pipeline.0 as usize].clone();
+        let Some(spec) = self.pipelines.get(dispatch.pipeline.0 as usize).cloned() else {
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!("{:?} is not a pipeline of this backend", dispatch.pipeline),
+                "prepare it here first",
+            ));
+        };
         let decl = spec.decl;
         if dispatch.bindings.len() != decl.bindings.len() || dispatch.params.len() != decl.params.len() {
             return Err(Error::new(
@@ -221,12 +227,33 @@ impl CpuBackend {
                 });
             }
             let mut call = CpuCall { spec: &spec, groups: dispatch.groups, params: &dispatch.params, bindings };
-            self.pool.install(|| (decl.cpu)(&mut call))
+            (decl.cpu)(&mut call)
         };
         for (at, words) in written.into_iter().flatten() {
             self.buffers.insert(dispatch.bindings[at].buffer, words);
         }
         result.map_err(|e| e.context(decl.name))
+    }
+
+    fn execute(&mut self, recording: &Recording) -> Result<()> {
+        for command in recording.commands() {
+            match command {
+                Command::Dispatch(dispatch) => {
+                    let start = (self.timing != Timing::None).then(Instant::now);
+                    self.run(dispatch)?;
+                    if let Some(start) = start {
+                        let kernel = self.pipelines[dispatch.pipeline.0 as usize].decl.name;
+                        let time =
+                            self.times.entry(kernel).or_insert(KernelTime { kernel, dispatches: 0, nanoseconds: 0 });
+                        time.dispatches += 1;
+                        time.nanoseconds += start.elapsed().as_nanos() as u64;
+                    }
+                }
+                Command::Copy { src, dst } => self.copy(src, dst)?,
+                Command::Boundary => {}
+            }
+        }
+        Ok(())
     }
 
     fn copy(&mut self, src: &BufferSlice, dst: &BufferSlice) -> Result<()> {
@@ -320,29 +347,15 @@ impl Backend for CpuBackend {
             ));
         }
         let id = PipelineId(self.pipelines.len() as u32);
-        self.pipelines.push(specialisation.clone());
+        self.pipelines.push(std::sync::Arc::new(specialisation.clone()));
         self.by_key.insert(specialisation.key().to_string(), id);
         Ok(id)
     }
 
     fn submit(&mut self, recording: Recording) -> Result<SubmissionId> {
-        for command in recording.commands() {
-            match command {
-                Command::Dispatch(dispatch) => {
-                    let start = (self.timing != Timing::None).then(Instant::now);
-                    self.run(dispatch)?;
-                    if let Some(start) = start {
-                        let kernel = self.pipelines[dispatch.pipeline.0 as usize].decl.name;
-                        let time =
-                            self.times.entry(kernel).or_insert(KernelTime { kernel, dispatches: 0, nanoseconds: 0 });
-                        time.dispatches += 1;
-                        time.nanoseconds += start.elapsed().as_nanos() as u64;
-                    }
-                }
-                Command::Copy { src, dst } => self.copy(src, dst)?,
-                Command::Boundary => {}
-            }
-        }
+        // Entering the pool costs more than a small kernel: once a submission, not once a dispatch.
+        let pool = self.pool.clone();
+        pool.install(|| self.execute(&recording))?;
         self.last.0 += 1;
         Ok(self.last)
     }

@@ -86,7 +86,8 @@ impl LayoutView {
             Err(error) => return Drawn::Refused(error.to_string()),
         };
         let layout = codec.layout();
-        let planes: Vec<&str> = layout.planes.iter().map(|p| p.name).chain(layout.scalars.iter().map(|s| s.name)).collect();
+        let planes: Vec<&str> =
+            layout.planes.iter().map(|p| p.name).chain(layout.scalars.iter().map(|s| s.name)).collect();
         let caption = format!(
             "{} bytes a page side, {:.3} bits a value; planes: {}. A texel a bit, {ROW_BITS} bits a row; hue by plane, \
              brightness by token, black for padding.",

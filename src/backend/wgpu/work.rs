@@ -131,6 +131,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::single_range_in_vec_init)] // a list of ranges that happens to hold one
     fn splits_only_at_boundaries_and_only_above_the_limit() {
         let mut work = Work { ns_a_group: vec![1e6], ..Work::default() };
         let all = commands(&[30, 30, 10, 200, 5]);

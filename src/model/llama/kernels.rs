@@ -8,6 +8,7 @@ use crate::kernel::{RowView, argmax, embed, gather, rms_norm, rope, silu_mul};
 use crate::model::config::ModelConfig;
 use crate::num::weights::WeightType;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 type Prepared = (PipelineId, Specialisation);
 
@@ -35,8 +36,8 @@ impl Kernels {
         for (matrix, accumulate) in blocks.chain([(weights.head(), false)]) {
             for path in LinearPath::ALL {
                 let key = (matrix.weight, matrix.columns, accumulate, path);
-                if !linears.contains_key(&key) {
-                    linears.insert(key, made(linear::specialise(matrix.weight, matrix.columns, accumulate, path)?)?);
+                if let Entry::Vacant(place) = linears.entry(key) {
+                    place.insert(made(linear::specialise(matrix.weight, matrix.columns, accumulate, path)?)?);
                 }
             }
         }
