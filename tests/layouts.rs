@@ -9,6 +9,12 @@ use kvarto::format::{Codec, FormatRegistry, Layout, Per};
 use kvarto::num::{CUDA_NUMBERS, WGSL_HADAMARD, WGSL_NUMBERS};
 use kvarto::shape::{PAGE_TOKENS, PageGeometry, Side};
 
+#[cfg(feature = "wgpu")]
+#[path = "layouts/gpu.rs"]
+mod gpu;
+#[cfg(feature = "wgpu")]
+mod support;
+
 const DIMS: [usize; 6] = [64, 80, 96, 128, 192, 256];
 
 /// Every built-in format on both sides at `dims` and all page sizes, with a name for messages.

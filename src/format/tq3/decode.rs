@@ -69,7 +69,7 @@ impl Reader {
     pub(super) fn new(layout: &Layout) -> Self {
         let (side, tokens, head_dim) = (layout.side, layout.geometry.tokens, layout.geometry.head_dim);
         let step = channels(side);
-        let own_row = |t: &usize| t / 8 % 2 == 0 && (side == Side::K || t % 2 == 0);
+        let own_row = |t: &usize| (t / 8).is_multiple_of(2) && (side == Side::K || t.is_multiple_of(2));
         let places = (0..tokens).filter(own_row).flat_map(|t| (0..head_dim / step).map(move |i| (t, step * i)));
         let entries = places.map(|(t, c)| Entry::at(layout, t, c)).collect();
         let gamma = |t| {
@@ -131,7 +131,8 @@ impl Reader {
         }
         // Four tokens share every word of V. All four are read, tokens outside the range for nothing.
         let mut buffer = [[0f32; 512]; 4];
-        let first_rows = (tokens.start / 16 * 16..tokens.end).filter(|t| t % 2 == 0 && t / 8 % 2 == 0);
+        let first_rows =
+            (tokens.start / 16 * 16..tokens.end).filter(|t| t.is_multiple_of(2) && (t / 8).is_multiple_of(2));
         for first in first_rows {
             let members = V_TOKENS.map(|d| first + d);
             if !members.iter().any(|t| tokens.contains(t)) {
