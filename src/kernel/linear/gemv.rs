@@ -102,8 +102,8 @@ impl<B: Block, const R: usize> WithSimd for Dots<'_, B, R> {
                 let (blocks, end) = B::blocks(weights);
                 let scales = if B::SCALED { &scales[at * in_row..][..blocks.len()] } else { &[] };
                 let mut x = self.x;
-                for row in 0..R {
-                    x[row] = &self.x[row][..blocks.len()];
+                for x in &mut x {
+                    *x = &x[..blocks.len()];
                 }
                 for (i, block) in blocks.iter().enumerate() {
                     let mut values = [0f32; 32];
@@ -115,8 +115,8 @@ impl<B: Block, const R: usize> WithSimd for Dots<'_, B, R> {
                 if !end.is_empty() {
                     let mut values = [0f32; 32];
                     B::decode(&B::padded(end), &mut values);
-                    for row in 0..R {
-                        add_dot(simd, &values, &self.x_end[row], &mut acc[row]);
+                    for (acc, x) in acc.iter_mut().zip(&self.x_end) {
+                        add_dot(simd, &values, x, acc);
                     }
                 }
                 for row in 0..R {

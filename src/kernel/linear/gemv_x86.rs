@@ -81,8 +81,8 @@ impl<T: Nibbles, const R: usize> NullaryFnOnce for NibbleDots<'_, T, R> {
             let rows = blocks.chunks_exact(in_row).zip(scales.chunks_exact(in_row)).zip(sums.chunks_exact_mut(R));
             for ((blocks, scales), sums) in rows {
                 let mut x = self.x;
-                for row in 0..R {
-                    x[row] = &self.x[row][..blocks.len()];
+                for x in &mut x {
+                    *x = &x[..blocks.len()];
                 }
                 let mut acc = [[simd.splat_f32s(0.0); 2]; R];
                 for (i, (block, &scales)) in blocks.iter().zip(scales).enumerate() {
