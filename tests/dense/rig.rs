@@ -35,11 +35,11 @@ pub fn on_gpu(check: impl Fn(&mut Rig)) {
 macro_rules! on_every_backend {
     ($($name:ident),+ $(,)?) => {
         mod on_the_cpu {
-            $(#[test] fn $name() { crate::dense::rig::on_cpu(super::$name); })+
+            $(#[test] fn $name() { $crate::dense::rig::on_cpu(super::$name); })+
         }
         #[cfg(feature = "wgpu")]
         mod on_a_gpu {
-            $(#[test] fn $name() { crate::dense::rig::on_gpu(super::$name); })+
+            $(#[test] fn $name() { $crate::dense::rig::on_gpu(super::$name); })+
         }
     };
 }
@@ -54,6 +54,13 @@ impl Rig<'_> {
     /// Paths worth testing with `rows` rows: every one on a GPU, and the CPU has but one name for all.
     pub fn paths(&self, rows: u32) -> Vec<LinearPath> {
         if self.gpu { LinearPath::ALL.to_vec() } else { vec![LinearPath::for_rows(rows)] }
+    }
+
+    /// The cases to test in a turn: all, or on a GPU every third, beginning at another one each turn (a software
+    /// driver takes most of a second for a pipeline, and all types take the same way through a kernel).
+    pub fn some<T>(&self, turn: usize, cases: Vec<T>) -> Vec<T> {
+        let wanted = |at: usize| !self.gpu || at % 3 == turn % 3;
+        cases.into_iter().enumerate().filter(|(at, _)| wanted(*at)).map(|(_, case)| case).collect()
     }
 
     pub fn words(&mut self, words: &[u32]) -> BufferSlice {

@@ -128,12 +128,13 @@ fn add(sums: &mut [f32], tile: &[f32]) {
 #[inline(always)]
 fn tile<S: Simd, const M: usize, const N: usize>(simd: S, x: [&[f32]; M], w: [&[f32]; N]) -> [[f32; N]; M] {
     let whole = x[0].len() / S::F32_LANES;
-    let (mut xs, mut ws): ([&[S::f32s]; M], [&[S::f32s]; N]) = ([&[]; M], [&[]; N]);
-    for m in 0..M {
-        xs[m] = &S::as_simd_f32s(x[m]).0[..whole];
+    let mut xs = x.map(|_| &[] as &[S::f32s]);
+    let mut ws = w.map(|_| &[] as &[S::f32s]);
+    for (vectors, x) in xs.iter_mut().zip(x) {
+        *vectors = &S::as_simd_f32s(x).0[..whole];
     }
-    for n in 0..N {
-        ws[n] = &S::as_simd_f32s(w[n]).0[..whole];
+    for (vectors, w) in ws.iter_mut().zip(w) {
+        *vectors = &S::as_simd_f32s(w).0[..whole];
     }
     let mut acc = [[simd.splat_f32s(0.0); N]; M];
     for k in 0..whole {

@@ -3,7 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::gemv_x86::{NibbleDots, Nibbles};
 use super::{FEW, Product};
-use crate::num::weights::{Block, with_block};
+use crate::num::weights::{Block, scales_of, with_block};
 #[cfg(target_arch = "x86_64")]
 use crate::num::weights::{Q4_0, Q4_1, WeightType};
 use pulp::{Arch, Simd, WithSimd};
@@ -88,28 +88,48 @@ impl<B: Block, const R: usize> WithSimd for Dots<'_, B, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        for (weights, sums) in self.weights.chunks_exact(self.row_bytes).zip(self.sums.chunks_exact_mut(R)) {
-            let mut acc = [[simd.splat_f32s(0.0); 2]; R];
-            let (blocks, end) = B::blocks(weights);
-            for (at, block) in blocks.iter().enumerate() {
-                let mut values = [0f32; 32];
-                B::decode(block, &mut values);
-                for row in 0..R {
-                    add_dot(simd, &values, &self.x[row][at], &mut acc[row]);
+        let in_row = self.row_bytes / B::BYTES;
+        let group = rows_of_scales(in_row);
+        let mut scales = vec![[0f32; 2]; if B::SCALED { group * in_row } else { 0 }];
+        let groups = self.weights.chunks(group * self.row_bytes).zip(self.sums.chunks_mut(group * R));
+        for (weights, sums) in groups {
+            // Rows of types with scales are whole blocks, one after another.
+            let all = if B::SCALED { B::blocks(weights).0 } else { &[] };
+            scales_of::<B>(all, &mut scales[..all.len()]);
+            let rows = weights.chunks_exact(self.row_bytes).zip(sums.chunks_exact_mut(R));
+            for (at, (weights, sums)) in rows.enumerate() {
+                let mut acc = [[simd.splat_f32s(0.0); 2]; R];
+                let (blocks, end) = B::blocks(weights);
+                let scales = if B::SCALED { &scales[at * in_row..][..blocks.len()] } else { &[] };
+                let mut x = self.x;
+                for x in &mut x {
+                    *x = &x[..blocks.len()];
                 }
-            }
-            if !end.is_empty() {
-                let mut values = [0f32; 32];
-                B::decode(&B::padded(end), &mut values);
-                for row in 0..R {
-                    add_dot(simd, &values, &self.x_end[row], &mut acc[row]);
+                for (i, block) in blocks.iter().enumerate() {
+                    let mut values = [0f32; 32];
+                    B::decode_scaled(block, if B::SCALED { scales[i] } else { [0.0; 2] }, &mut values);
+                    for row in 0..R {
+                        add_dot(simd, &values, &x[row][i], &mut acc[row]);
+                    }
                 }
-            }
-            for row in 0..R {
-                sums[row] = simd.reduce_sum_f32s(simd.add_f32s(acc[row][0], acc[row][1]));
+                if !end.is_empty() {
+                    let mut values = [0f32; 32];
+                    B::decode(&B::padded(end), &mut values);
+                    for (acc, x) in acc.iter_mut().zip(&self.x_end) {
+                        add_dot(simd, &values, x, acc);
+                    }
+                }
+                for row in 0..R {
+                    sums[row] = simd.reduce_sum_f32s(simd.add_f32s(acc[row][0], acc[row][1]));
+                }
             }
         }
     }
+}
+
+/// Rows of `in_row` blocks whose scales are converted at once: enough to fill vectors, few enough for L1.
+pub(super) fn rows_of_scales(in_row: usize) -> usize {
+    (512 / in_row.max(1)).max(1)
 }
 
 /// Adds the products of 32 values to two vectors of sums.

@@ -2,6 +2,10 @@
 //!
 //! Layouts are ggml's (`ggml-common.h`): little-endian, blocks of 32 along the columns of a row.
 
+mod blocks;
+
+pub(crate) use blocks::{BF16, Block, F16, F32, Q4_0, Q4_1, Q8_0, decode_row, scales_of};
+
 use crate::error::{Error, ErrorKind, Result};
 
 /// How the values of a weight tensor are stored.
@@ -160,168 +164,9 @@ macro_rules! with_block {
 }
 pub(crate) use with_block;
 
-/// 32 stored values and how to read them. Inlined into code that was compiled for the machine's vectors.
-pub(crate) trait Block {
-    /// Bytes of 32 values.
-    const BYTES: usize;
-    /// An array of as many.
-    type Bytes;
-
-    /// The whole blocks of a row, and what is left.
-    fn blocks(row: &[u8]) -> (&[Self::Bytes], &[u8]);
-
-    /// A block with zeros after `bytes`, of which there are fewer than [`Block::BYTES`].
-    fn padded(bytes: &[u8]) -> Self::Bytes;
-
-    /// The values of a block.
-    fn decode(block: &Self::Bytes, out: &mut [f32; 32]);
-}
-
-macro_rules! block_bytes {
-    ($bytes:literal) => {
-        const BYTES: usize = $bytes;
-        type Bytes = [u8; $bytes];
-
-        #[inline(always)]
-        fn blocks(row: &[u8]) -> (&[Self::Bytes], &[u8]) {
-            row.as_chunks()
-        }
-
-        fn padded(bytes: &[u8]) -> Self::Bytes {
-            let mut block = [0; $bytes];
-            let length = bytes.len().min($bytes);
-            block[..length].copy_from_slice(&bytes[..length]);
-            block
-        }
-    };
-}
-
-pub(crate) struct F32;
-pub(crate) struct F16;
-pub(crate) struct BF16;
-pub(crate) struct Q4_0;
-pub(crate) struct Q4_1;
-pub(crate) struct Q8_0;
-
-impl Block for F32 {
-    block_bytes!(128);
-
-    #[inline(always)]
-    fn decode(block: &Self::Bytes, out: &mut [f32; 32]) {
-        let words: [u32; 32] = bytemuck::cast(*block);
-        for (o, w) in out.iter_mut().zip(words) {
-            *o = f32::from_bits(u32::from_le(w));
-        }
-    }
-}
-
-impl Block for F16 {
-    block_bytes!(64);
-
-    #[inline(always)]
-    fn decode(block: &Self::Bytes, out: &mut [f32; 32]) {
-        let halves: [u16; 32] = bytemuck::cast(*block);
-        for (o, h) in out.iter_mut().zip(halves) {
-            *o = half_to_f32(u16::from_le(h));
-        }
-    }
-}
-
-impl Block for BF16 {
-    block_bytes!(64);
-
-    #[inline(always)]
-    fn decode(block: &Self::Bytes, out: &mut [f32; 32]) {
-        let halves: [u16; 32] = bytemuck::cast(*block);
-        for (o, h) in out.iter_mut().zip(halves) {
-            *o = f32::from_bits(u32::from(u16::from_le(h)) << 16);
-        }
-    }
-}
-
-impl Block for Q4_0 {
-    block_bytes!(18);
-
-    #[inline(always)]
-    fn decode(block: &Self::Bytes, out: &mut [f32; 32]) {
-        let [d0, d1, q @ ..] = *block;
-        let d = half_to_f32(u16::from_le_bytes([d0, d1]));
-        for i in 0..16 {
-            out[i] = (i32::from(q[i] & 15) - 8) as f32 * d;
-            out[i + 16] = (i32::from(q[i] >> 4) - 8) as f32 * d;
-        }
-    }
-}
-
-impl Block for Q4_1 {
-    block_bytes!(20);
-
-    #[inline(always)]
-    fn decode(block: &Self::Bytes, out: &mut [f32; 32]) {
-        let [d0, d1, m0, m1, q @ ..] = *block;
-        let (d, m) = (half_to_f32(u16::from_le_bytes([d0, d1])), half_to_f32(u16::from_le_bytes([m0, m1])));
-        for i in 0..16 {
-            out[i] = i32::from(q[i] & 15) as f32 * d + m;
-            out[i + 16] = i32::from(q[i] >> 4) as f32 * d + m;
-        }
-    }
-}
-
-impl Block for Q8_0 {
-    block_bytes!(34);
-
-    #[inline(always)]
-    fn decode(block: &Self::Bytes, out: &mut [f32; 32]) {
-        let [d0, d1, q @ ..] = *block;
-        let d = half_to_f32(u16::from_le_bytes([d0, d1]));
-        for i in 0..32 {
-            out[i] = f32::from(q[i] as i8) * d;
-        }
-    }
-}
-
-/// Values of a row, block by block; a row of a plain type may end within a block.
-#[inline(always)]
-pub(crate) fn decode_row<B: Block>(bytes: &[u8], out: &mut [f32]) {
-    let (whole, rest) = out.as_chunks_mut::<32>();
-    let (blocks, end) = B::blocks(bytes);
-    for (values, block) in whole.iter_mut().zip(blocks) {
-        B::decode(block, values);
-    }
-    if !rest.is_empty() {
-        let mut values = [0f32; 32];
-        B::decode(&B::padded(end), &mut values);
-        rest.copy_from_slice(&values[..rest.len()]);
-    }
-}
-
-/// Exact for every code, subnormals, infinities and NaN included, and without branches or calls, so that loops
-/// over it become vector code (`half` asks for the processor's features at each call). Nothing inside is a
-/// subnormal f32, which processors are slow with.
-#[inline(always)]
-pub(crate) fn half_to_f32(half: u16) -> f32 {
-    let sign = (u32::from(half) & 0x8000) << 16;
-    let magnitude = (u32::from(half) & 0x7fff) << 13;
-    // The exponents' biases differ by 112.
-    let normal = magnitude + (112 << 23);
-    // For subnormals: 2^-14 and the fraction, less 2^-14.
-    let subnormal = (f32::from_bits(normal + (1 << 23)) - f32::from_bits(113 << 23)).to_bits();
-    let finite = if magnitude < 1 << 23 { subnormal } else { normal };
-    let bits = if magnitude >= 0x7c00 << 13 { magnitude | 0x7f80_0000 } else { finite };
-    f32::from_bits(bits | sign)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_half_is_exact() {
-        for code in 0..=u16::MAX {
-            let (ours, theirs) = (half_to_f32(code), half::f16::from_bits(code).to_f32());
-            assert!(ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()), "{code:04x}");
-        }
-    }
 
     #[test]
     fn blocks_follow_ggml() {
