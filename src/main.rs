@@ -14,7 +14,8 @@ fn main() -> std::process::ExitCode {
 #[allow(unsafe_code)]
 fn quiet_device_select() {
     let set = |name| std::env::var_os(name).is_some();
-    if cfg!(target_os = "linux") && !set("XDG_RUNTIME_DIR") && !set("MESA_VK_DEVICE_SELECT") && !set("NODEVICE_SELECT") {
+    if cfg!(target_os = "linux") && !set("XDG_RUNTIME_DIR") && !set("MESA_VK_DEVICE_SELECT") && !set("NODEVICE_SELECT")
+    {
         // SAFETY: the first thing that the program does: no other thread reads the environment yet.
         unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
     }

@@ -8,8 +8,8 @@ use crate::format::FormatRegistry;
 use crate::kernel::attention::AttentionShape;
 use crate::kernel::linear::{self, LinearPath};
 use crate::kernel::{
-    SideBases, SideBasis, add, append, argmax, convert, copy_slots, decode, embed, gather, mean, merge, prefill,
-    query, rms_norm, rope, silu_mul,
+    SideBases, SideBasis, add, append, argmax, convert, copy_slots, decode, embed, gather, mean, merge, prefill, query,
+    rms_norm, rope, silu_mul,
 };
 use crate::num::rope::Pairing;
 use crate::num::weights::WeightType;
@@ -157,19 +157,24 @@ fn dense() -> Result<Vec<Specialisation>> {
 }
 
 /// Asks every format of the crate, for each side and each of `head_sizes`, whether it takes pages of 64 tokens, and the
-/// backend whether it compiles the kernels that read them. Each pair of a format and a head size costs pipelines.
+/// backend whether it compiles the kernels that read them. A software rasteriser, where compiling is slow, is asked at
+/// the largest head size only, where limits bind first.
 ///
 /// # Errors
 /// `Device` and `DeviceLost` only: refusals are in the report.
 pub fn formats(backend: &mut dyn Backend, head_sizes: &[usize]) -> Result<Vec<Support>> {
     const TOKENS: usize = 64;
     let formats = FormatRegistry::builtin();
+    let largest = head_sizes.iter().max();
+    let software = backend.caps().software;
     let mut supports = Vec::new();
     for (_, format) in formats.iter() {
         for &head_dim in head_sizes {
             let sides = Side::BOTH.map(|side| codec(&formats, format.name(), side, TOKENS, head_dim));
             let compiled = match &sides {
-                [Ok(k), Ok(v)] => compile(backend, k.clone(), v.clone(), TOKENS, head_dim),
+                [Ok(k), Ok(v)] if !software || Some(&head_dim) == largest => {
+                    compile(backend, k.clone(), v.clone(), TOKENS, head_dim)
+                }
                 _ => Ok(()),
             };
             if let Err(error) = &compiled
@@ -182,9 +187,7 @@ pub fn formats(backend: &mut dyn Backend, head_sizes: &[usize]) -> Result<Vec<Su
                     format: format.name().into(),
                     side,
                     head_dim,
-                    bits_per_value: codec
-                        .as_ref()
-                        .map_or(f64::NAN, |c| c.codec.layout().resident_bits_per_value()),
+                    bits_per_value: codec.as_ref().map_or(f64::NAN, |c| c.codec.layout().resident_bits_per_value()),
                     refusal: codec.as_ref().err().cloned().or_else(|| compiled.as_ref().err().cloned()),
                 });
             }

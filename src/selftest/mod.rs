@@ -26,15 +26,16 @@ pub const HEAD_DIM: usize = 64;
 /// Tokens of a page.
 pub const PAGE_TOKENS: usize = 32;
 /// Rows of the steps: two prefill chunks, of which the second reads sealed pages, then decoding.
-pub const STEPS: [usize; 8] = [96, 96, 1, 1, 1, 3, 1, 1];
+pub const STEPS: [usize; 6] = [96, 96, 1, 1, 1, 1];
 /// Newest tokens that stay exact, so that most of the cache is in the tested format.
 const TAIL: usize = 16;
 
 /// Formats tested (each on both sides) and the most that a row may be off: the length of the difference between
 /// a head's output and the exact one, as a fraction of the exact one's length, in the worst row of all.
 ///
-/// The limits are about twice what the formats' own rounding gives on this data; a wrong kernel is off by 1 or so.
-pub const FORMATS: [(&str, f64); 5] = [("f32", 1e-5), ("f16", 2e-3), ("bf16", 1.2e-2), ("fp8", 0.12), ("tq3", 0.7)];
+/// The limits leave room above what the formats' own rounding gives on this data (8e-7, 6e-4, 5e-3, 0.08, 0.63: one
+/// row of 64 in its worst case); another row's output is off by 1.4 or so.
+pub const FORMATS: [(&str, f64); 5] = [("f32", 1e-5), ("f16", 2e-3), ("bf16", 1.2e-2), ("fp8", 0.12), ("tq3", 0.8)];
 
 /// What came of one format.
 #[derive(Clone, Debug)]
@@ -78,8 +79,7 @@ impl SelfTest {
     /// Tests one format on both sides; gives the backend back unless the engine could not be made.
     pub fn run(&self, backend: Box<dyn Backend>, format: &str, tolerance: f64) -> (Option<Box<dyn Backend>>, Verdict) {
         let start = Instant::now();
-        let profile =
-            Profile { exact_sink_tokens: 0, exact_tail_tokens: TAIL, ..Profile::formats(format, format) };
+        let profile = Profile { exact_sink_tokens: 0, exact_tail_tokens: TAIL, ..Profile::formats(format, format) };
         let shape = CacheShape::uniform(LAYERS, Q_HEADS, KV_HEADS, HEAD_DIM, PAGE_TOKENS);
         let verdict = |outcome: Result<f64>| {
             let (worst, fault) = match outcome {

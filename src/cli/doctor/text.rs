@@ -58,7 +58,7 @@ fn kernels(e: &Examined) -> (usize, usize) {
 fn details(e: &Examined) -> String {
     let mut out = format!("{}\n", e.word);
     let mut line = |name: &str, value: String| {
-        let _ = writeln!(out, "  {name:<10}{value}");
+        let _ = writeln!(out, "  {name:<11}{value}");
     };
     let (name, _) = name_and_type(e);
     line("name", name);
@@ -128,7 +128,7 @@ fn formats(supports: &[Support]) -> String {
                 Some(s) => match &s.refusal {
                     None => format!("{:.2} bits", s.bits_per_value),
                     Some(error) => {
-                        reasons.push(format!("  refused   {} {side}, head {size}: {error}\n", s.format));
+                        reasons.push(format!("  refused    {} {side}, head {size}: {error}\n", s.format));
                         "refused".into()
                     }
                 },
