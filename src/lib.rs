@@ -17,6 +17,7 @@ pub mod plan;
 pub mod policy;
 pub mod profile;
 pub mod select;
+pub mod selftest;
 
 #[cfg(feature = "model")]
 pub mod model;

@@ -1,6 +1,6 @@
 //! `--backend`: which one, and why.
 
-use kvarto::backend::wgpu::{AdapterChoice, OpenOptions, WgpuBackend, adapters};
+use kvarto::backend::wgpu::{AdapterChoice, OpenOptions, WgpuBackend};
 use kvarto::backend::{Backend, CpuBackend};
 use kvarto::{Error, ErrorKind, Result};
 
@@ -41,12 +41,14 @@ pub fn open(word: &str, threads: usize) -> Result<Chosen> {
 }
 
 fn auto(threads: usize) -> Result<Chosen> {
-    let hardware = adapters().iter().any(|a| !a.software && a.refusal.is_none());
-    if hardware {
-        let choice = AdapterChoice::Auto { allow_software: false };
-        return gpu(&choice, "auto: the first hardware adapter (CUDA is not built yet)".into());
+    let why = "auto: the first hardware adapter (CUDA is not built yet)";
+    match gpu(&AdapterChoice::Auto { allow_software: false }, why.into()) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            log::debug!("auto: {error}");
+            cpu(threads, "auto: no hardware adapter that runs the kernels (CUDA is not built yet)".into())
+        }
+        other => other,
     }
-    cpu(threads, "auto: no hardware adapter that runs the kernels (CUDA is not built yet)".into())
 }
 
 fn gpu(choice: &AdapterChoice, why: String) -> Result<Chosen> {

@@ -3,7 +3,7 @@
 mod events;
 mod journal;
 mod moves;
-mod pipelines;
+pub(crate) mod pipelines;
 mod prepare;
 mod registry;
 mod sequence;
@@ -170,13 +170,17 @@ impl Engine {
         self.groups.iter().map(|g| (name(g.bases.k), name(g.bases.v))).collect()
     }
 
-    /// Makes every pipeline that steps with these row counts, and prefills, can need.
+    /// Makes every pipeline that steps with these row counts, and prefills, can need, the policy's targets included.
     ///
     /// # Errors
     /// What the backend says of a kernel that it cannot compile.
     pub fn warm_up(&mut self, decode_rows: &[u32], prefill: bool) -> Result<()> {
+        let mut targets = Vec::new();
+        for (k, v) in self.policy.targets() {
+            targets.push((self.registry.formats.by_name(&k)?.0, self.registry.formats.by_name(&v)?.0));
+        }
         for group in &mut self.groups {
-            group.warm_up(self.backend.as_mut(), decode_rows, prefill)?;
+            group.warm_up(self.backend.as_mut(), decode_rows, prefill, &targets)?;
         }
         Ok(())
     }
@@ -364,6 +368,8 @@ impl Engine {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
+        // A failure since the last step would void this one as well.
+        self.backend.poll().inspect_err(|error| self.note(error))?;
         self.groups.iter_mut().for_each(|g| g.pool.reclaim());
         let mut journal = journal::Journal::default();
         match self.prepare_step(rows, &mut journal) {
@@ -372,6 +378,13 @@ impl Engine {
                 self.roll_back(journal);
                 Err(error)
             }
+        }
+    }
+
+    /// Refuses further steps once the device has failed.
+    fn note(&mut self, error: &Error) {
+        if matches!(error.kind(), ErrorKind::Device | ErrorKind::DeviceLost) && self.broken.is_none() {
+            self.broken = Some(error.clone());
         }
     }
 

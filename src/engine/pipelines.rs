@@ -21,14 +21,15 @@ pub(super) enum Key {
 }
 
 /// Rows of a prefill tile: what a kernel's workgroup memory (or a core's cache) can serve at once.
-pub(super) fn tile_rows(kind: BackendKind) -> u32 {
+pub(crate) fn tile_rows(kind: BackendKind) -> u32 {
     match kind {
         BackendKind::Cpu => 64,
         _ => 16,
     }
 }
 
-const WORKGROUP: u32 = 64;
+/// Threads of a workgroup of every kernel of the cache.
+pub(crate) const WORKGROUP: u32 = 64;
 
 impl Group {
     /// The pipeline for `key`, made if it is not there.
@@ -70,21 +71,31 @@ impl Group {
         }
     }
 
-    /// Makes every pipeline that steps of these kinds can need.
-    pub fn warm_up(&mut self, backend: &mut dyn Backend, decode_rows: &[u32], prefill: bool) -> Result<()> {
+    /// Makes every pipeline that steps of these kinds can need, with pages that a policy brings to `targets`.
+    pub fn warm_up(
+        &mut self,
+        backend: &mut dyn Backend,
+        decode_rows: &[u32],
+        prefill: bool,
+        targets: &[(FormatId, FormatId)],
+    ) -> Result<()> {
         let mut keys = vec![Key::Query, Key::Merge];
         if self.uses_means() {
             keys.push(Key::Mean);
         }
-        for (open, sealed) in self.open.iter().zip(&self.sealed) {
+        for (&open, &sealed) in self.open.iter().zip(&self.sealed) {
             keys.push(Key::Append(open.0, open.1));
             keys.extend([Key::Copy(Side::K, open.0), Key::Copy(Side::V, open.1)]);
-            for (side, from, to) in [(Side::K, open.0, sealed.0), (Side::V, open.1, sealed.1)] {
-                if from != to {
-                    keys.extend([Key::Convert(side, from, to), Key::Convert(side, to, from)]);
+            let mut closed = vec![sealed];
+            closed.extend(targets);
+            for &(k, v) in &closed {
+                // Sealing or moving to it, from every state that a page can be in, and reopening from it.
+                for from in [open].iter().chain(&closed) {
+                    keys.extend([Key::Convert(Side::K, from.0, k), Key::Convert(Side::V, from.1, v)]);
                 }
+                keys.extend([Key::Convert(Side::K, k, open.0), Key::Convert(Side::V, v, open.1)]);
             }
-            for (k, v) in [*open, *sealed] {
+            for (k, v) in [open].into_iter().chain(closed) {
                 keys.extend(decode_rows.iter().map(|rows| Key::Decode(rows.next_power_of_two().min(16), k, v)));
                 if prefill {
                     keys.push(Key::Prefill(k, v));
@@ -92,7 +103,9 @@ impl Group {
             }
         }
         for key in keys {
-            self.pipeline(backend, key)?;
+            if !matches!(key, Key::Convert(_, from, to) if from == to) {
+                self.pipeline(backend, key)?;
+            }
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::format::{Format, FormatRegistry};
-use crate::policy::PolicyRegistry;
+use crate::policy::{Policy, PolicyRegistry};
 use crate::select::{Selector, SelectorRegistry};
 use std::sync::Arc;
 
@@ -45,12 +45,16 @@ impl Registry {
         Ok(self)
     }
 
-    /// Adds a policy.
+    /// Adds a policy; `make` makes one for each engine that names it.
     ///
     /// # Errors
     /// `Usage` when the name is taken.
-    pub fn with_policy(mut self, name: &str, make: crate::policy::MakePolicy) -> Result<Self> {
-        self.policies = self.policies.with(name, make)?;
+    pub fn with_policy<P: Policy + 'static>(
+        mut self,
+        name: &str,
+        make: impl Fn() -> P + Send + Sync + 'static,
+    ) -> Result<Self> {
+        self.policies = self.policies.with(name, Arc::new(move || Box::new(make())))?;
         Ok(self)
     }
 }

@@ -93,6 +93,14 @@ impl<'e> Step<'e> {
         &mut self.recording
     }
 
+    /// Remembers a device's failure, so that the engine refuses further steps.
+    fn watch<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.engine.note(error);
+        }
+        result
+    }
+
     /// Uploads tables and records the moves: once, before the first work.
     fn begin(&mut self) -> Result<()> {
         if self.begun {
@@ -167,6 +175,11 @@ impl<'e> Step<'e> {
     /// # Errors
     /// `Shape` for an unknown layer, one appended before, or tensors that do not hold the rows.
     pub fn append(&mut self, layer: usize, k: Input<'_>, v: Input<'_>) -> Result<()> {
+        let result = self.record_append(layer, k, v);
+        self.watch(result)
+    }
+
+    fn record_append(&mut self, layer: usize, k: Input<'_>, v: Input<'_>) -> Result<()> {
         let (index, at) = self.locate(layer)?;
         if self.appended.contains(&layer) {
             return Err(Error::new(ErrorKind::Shape, format!("layer {layer} is appended twice in a step"), ""));
@@ -207,6 +220,11 @@ impl<'e> Step<'e> {
     /// `Shape` when the layer was not appended in this step or a tensor does not fit; what the backend says when the
     /// output is the host's.
     pub fn attend(&mut self, layer: usize, q: Input<'_>, out: Output<'_>) -> Result<()> {
+        let result = self.record_attend(layer, q, out);
+        self.watch(result)
+    }
+
+    fn record_attend(&mut self, layer: usize, q: Input<'_>, out: Output<'_>) -> Result<()> {
         let (index, at) = self.locate(layer)?;
         let rows = self.prepared.total_rows;
         if rows == 0 {
@@ -296,7 +314,8 @@ impl<'e> Step<'e> {
     /// # Errors
     /// What the device says; the engine then refuses further steps.
     pub fn submit(&mut self) -> Result<SubmissionId> {
-        self.begin()?;
+        let begun = self.begin();
+        self.watch(begun)?;
         self.executed = true;
         let recording = std::mem::take(&mut self.recording);
         match self.engine.backend.submit(recording) {
@@ -314,16 +333,18 @@ impl<'e> Step<'e> {
     /// Records what is pending into the caller's encoder; the caller submits it before the next step begins.
     ///
     /// # Errors
-    /// `Unsupported` on another backend; what wgpu says.
+    /// `Unsupported` on another backend, with nothing lost; what wgpu says, and the engine then refuses further steps.
     #[cfg(feature = "wgpu")]
     pub fn record_into(&mut self, encoder: &mut ::wgpu::CommandEncoder) -> Result<()> {
-        self.begin()?;
-        let recording = std::mem::take(&mut self.recording);
-        let Some(backend) = self.engine.backend.as_wgpu() else {
+        if self.engine.backend.as_wgpu().is_none() {
             return Err(Error::new(ErrorKind::Unsupported, "record_into needs the wgpu backend", "use submit"));
-        };
+        }
+        let begun = self.begin();
+        self.watch(begun)?;
+        let Some(backend) = self.engine.backend.as_wgpu() else { return Ok(()) };
         self.executed = true;
-        backend.record_into(&recording, encoder)
+        let recording = std::mem::take(&mut self.recording);
+        backend.record_into(&recording, encoder).inspect_err(|error| self.engine.broken = Some(error.clone()))
     }
 
     /// Submits the rest and closes the step.
@@ -331,7 +352,8 @@ impl<'e> Step<'e> {
     /// # Errors
     /// `Shape` naming layers whose rows were never appended: the step's tokens are taken back then.
     pub fn finish(mut self) -> Result<StepReport> {
-        self.begin()?;
+        let begun = self.begin();
+        self.watch(begun)?;
         if !self.recording.is_empty() {
             self.submit()?;
         }

@@ -38,7 +38,7 @@ fn each_function(layout: &Layout, print: impl Fn(&str, &str, bool, &Expr) -> Str
 /// `text` with every `{p}` replaced by `prefix` and every other `{name}` by its value in `values`.
 ///
 /// Shader text is full of braces, which `format!` would want doubled.
-pub(crate) fn fill(text: &str, prefix: &str, values: &[(&str, String)]) -> String {
+pub fn fill(text: &str, prefix: &str, values: &[(&str, String)]) -> String {
     let mut text = text.replace("{p}", prefix);
     for (name, value) in values {
         text = text.replace(&format!("{{{name}}}"), value);

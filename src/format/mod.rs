@@ -78,13 +78,18 @@ pub trait Codec: Send + Sync {
     fn decode(&self, page: &[u32], tokens: Range<usize>, out: &mut [f32]);
 
     /// Whether a token can be written alone, without reading the rest of its page.
-    fn token_writable(&self) -> bool;
+    fn token_writable(&self) -> bool {
+        false
+    }
 
     /// Writes token `token` (below P) from `row`, D values, where [`Codec::token_writable`].
     ///
     /// # Panics
     /// If the format is not token-writable, or an index or a length does not fit.
-    fn write_token(&self, page: &mut [u32], token: usize, row: &[f32]);
+    fn write_token(&self, page: &mut [u32], token: usize, row: &[f32]) {
+        let _ = (page, row);
+        panic!("token {token}: pages of this format are written whole");
+    }
 
     /// WGSL for reading, value = load4 · scale:
     /// - `fn {p}_load4(base: u32, token: u32, c4: u32) -> vec4<f32>`, channels 4·c4 to 4·c4 + 3;
@@ -96,7 +101,10 @@ pub trait Codec: Send + Sync {
     ///
     /// Empty where not token-writable. Goes with [`Codec::wgsl`] of the same prefix; the slab must
     /// be `read_write`.
-    fn wgsl_store(&self, prefix: &str) -> String;
+    fn wgsl_store(&self, prefix: &str) -> String {
+        let _ = prefix;
+        String::new()
+    }
 
     /// WGSL for writing a page: `fn {p}_encode_page(base: u32, lid: u32)`.
     ///
@@ -109,8 +117,11 @@ pub trait Codec: Send + Sync {
 
     /// CUDA text for reading, which is also C: the layout's functions, and
     /// `{p}_load4(const unsigned *page, unsigned token, unsigned c4, float *out)` and
-    /// `float {p}_scale(const unsigned *page, unsigned token)`.
-    fn cuda(&self, prefix: &str) -> String;
+    /// `float {p}_scale(const unsigned *page, unsigned token)`. Empty where the format has none.
+    fn cuda(&self, prefix: &str) -> String {
+        let _ = prefix;
+        String::new()
+    }
 }
 
 #[cfg(test)]

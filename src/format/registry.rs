@@ -30,9 +30,13 @@ impl FormatRegistry {
 
     /// The registry with `format` under the next free external number.
     ///
-    /// `Usage` if its name is taken or all 128 external numbers are.
+    /// `Usage` if its name is taken or is none that a profile can say, or all 128 external numbers are taken.
     pub fn with(mut self, format: Arc<dyn Format>) -> Result<Self> {
         let name = format.name();
+        if name.is_empty() || name.contains(|c: char| c == ',' || c == '=' || c.is_whitespace() || c.is_control()) {
+            let message = format!("a page format cannot be named {name:?}");
+            return Err(Error::new(ErrorKind::Usage, message, "use a word without commas, equals signs and blanks"));
+        }
         if self.entries.iter().any(|(_, f)| f.name() == name) {
             let message = format!("two page formats are named `{name}`");
             return Err(Error::new(ErrorKind::Usage, message, "give the new one another name"));

@@ -62,6 +62,11 @@ pub trait Policy: Send {
         true
     }
 
+    /// Pairs of K and V formats that its moves can ask for: their kernels are made at warm-up, so that no step compiles.
+    fn targets(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Sees the sealed, unpinned pages of the sequences in a step and names what should change.
     fn decide(&mut self, pages: &[PageView]) -> Vec<Move>;
 }

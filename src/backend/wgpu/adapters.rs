@@ -72,16 +72,17 @@ impl AdapterReport {
     }
 }
 
-fn instance() -> wgpu::Instance {
+fn instance(apis: wgpu::Backends) -> wgpu::Instance {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+    descriptor.backends = apis;
     // Validation layers are for whoever sets WGPU_VALIDATION or WGPU_DEBUG; wgpu's own checks stay on.
     descriptor.flags = wgpu::InstanceFlags::empty().with_env();
     wgpu::Instance::new(descriptor)
 }
 
-fn found() -> Vec<(wgpu::Adapter, AdapterReport)> {
+fn found(apis: wgpu::Backends) -> Vec<(wgpu::Adapter, AdapterReport)> {
     let mut counts = std::collections::HashMap::new();
-    let adapters = pollster::block_on(instance().enumerate_adapters(wgpu::Backends::all()));
+    let adapters = pollster::block_on(instance(apis).enumerate_adapters(apis));
     let number = |adapter: wgpu::Adapter| {
         let count: &mut usize = counts.entry(adapter.get_info().backend).or_default();
         let report = AdapterReport::of(&adapter, *count);
@@ -93,7 +94,22 @@ fn found() -> Vec<(wgpu::Adapter, AdapterReport)> {
 
 /// Every adapter of every API of this machine.
 pub fn adapters() -> Vec<AdapterReport> {
-    found().into_iter().map(|(_, report)| report).collect()
+    found(wgpu::Backends::all()).into_iter().map(|(_, report)| report).collect()
+}
+
+/// The adapters that `choice` is made from, and which of them it is.
+///
+/// Only the APIs in question are started: GL when it is named, or when no other API has an adapter that serves.
+fn find(choice: &AdapterChoice) -> Result<(wgpu::Adapter, AdapterReport)> {
+    let pick = |apis| {
+        let mut all = found(apis);
+        let at = choose(&all.iter().map(|(_, report)| report.clone()).collect::<Vec<_>>(), choice)?;
+        Ok(all.swap_remove(at))
+    };
+    match choice {
+        AdapterChoice::Api { api, .. } => pick(api_bits(api)),
+        AdapterChoice::Auto { .. } => pick(wgpu::Backends::PRIMARY).or_else(|_: Error| pick(wgpu::Backends::all())),
+    }
 }
 
 /// Opens the chosen adapter with WebGPU's default limits, its own buffer limits, and timestamps where it has them.
@@ -102,9 +118,7 @@ pub fn adapters() -> Vec<AdapterReport> {
 /// `Unsupported` when there is none that serves (what was found, and why it was refused, is in the message);
 /// `Device` when the driver gives no device.
 pub(super) fn open_adapter(choice: &AdapterChoice) -> Result<(wgpu::Device, wgpu::Queue)> {
-    let mut all = found();
-    let at = choose(&all.iter().map(|(_, report)| report.clone()).collect::<Vec<_>>(), choice)?;
-    let (adapter, report) = all.swap_remove(at);
+    let (adapter, report) = find(choice)?;
     let offered = adapter.limits();
     let limits = wgpu::Limits {
         max_storage_buffer_binding_size: offered.max_storage_buffer_binding_size,
@@ -260,6 +274,17 @@ fn api_name(backend: wgpu::Backend) -> &'static str {
         wgpu::Backend::Gl => "gl",
         wgpu::Backend::BrowserWebGpu => "webgpu",
         wgpu::Backend::Noop => "noop",
+    }
+}
+
+/// The API of that name; none for another word.
+fn api_bits(name: &str) -> wgpu::Backends {
+    match name {
+        "vulkan" => wgpu::Backends::VULKAN,
+        "metal" => wgpu::Backends::METAL,
+        "dx12" => wgpu::Backends::DX12,
+        "gl" => wgpu::Backends::GL,
+        _ => wgpu::Backends::empty(),
     }
 }
 

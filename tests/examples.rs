@@ -1,0 +1,43 @@
+//! The examples run to their end.
+
+mod support;
+
+use std::process::{Command, Output};
+
+/// Builds (with this program's features) and runs an example.
+fn run(name: &str) -> Output {
+    let mut features = Vec::new();
+    for (feature, on) in [("cli", cfg!(feature = "cli")), ("wgpu", cfg!(feature = "wgpu"))] {
+        if on {
+            features.push(feature);
+        }
+    }
+    Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--no-default-features", "--features", &features.join(","), "--example", name])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo starts")
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn host_attention() {
+    let output = run("host_attention");
+    assert!(output.status.success(), "{}", text(&output));
+    let said = text(&output);
+    assert!(said.contains("k=fp8,v=tq3") && !said.contains("NaN"), "{said}");
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn own_device() {
+    let output = run("own_device");
+    match output.status.code() {
+        Some(0) => assert!(text(&output).contains("fp8"), "{}", text(&output)),
+        Some(3) => support::require_or_skip("vulkan", &text(&output)),
+        _ => panic!("{}", text(&output)),
+    }
+}
