@@ -13,15 +13,19 @@ pub(super) enum Done {
     Pushed { seq: SeqId, group: usize, row: usize },
     /// A page of a row was replaced; the old one keeps its reference until the step is accepted.
     Replaced { seq: SeqId, group: usize, row: usize, at: usize, old: PageId },
+    /// A sealed page of a row was replaced by an open one; the old one's reference goes to the waiting entry.
+    Reopened { seq: SeqId, group: usize, row: usize, at: usize, old: PageId },
     /// A descriptor was edited.
     Edited { group: usize, page: PageId, before: PageDescriptor },
     /// A sequence's lengths moved.
     Lengths { seq: SeqId, logical: u32, committed: u32 },
+    /// More of a sequence's pages are sealed.
+    SealedTo { seq: SeqId, group: usize, before: usize },
     /// A sequence took a slot for its means.
     MeanSlot { seq: SeqId, group: usize },
-    /// Transfers that waited were taken into the step.
-    Pending { group: usize, transfers: Vec<super::moves::Transfer> },
-    /// Transfers were put to wait for the next step.
+    /// Reopened pages that waited were taken into the step.
+    Pending { group: usize, waiting: Vec<super::moves::Reopened> },
+    /// Reopened pages were put to wait for the next step.
     Waiting { group: usize, length: usize },
 }
 
@@ -30,11 +34,15 @@ pub(super) enum Done {
 pub(super) struct Journal(pub Vec<Done>);
 
 impl Journal {
-    /// The step stands: replaced pages lose the reference that was kept for undoing.
+    /// The step stands: replaced pages lose the reference that was kept for undoing, reopened ones their source.
     pub fn accept(self, groups: &mut [Group]) {
         for done in self.0 {
-            if let Done::Replaced { group, old, .. } = done {
-                groups[group].pool.release(old);
+            match done {
+                Done::Replaced { group, old, .. } => groups[group].pool.release(old),
+                Done::Pending { group, waiting } => {
+                    waiting.iter().for_each(|w| groups[group].pool.release(w.source));
+                }
+                _ => {}
             }
         }
     }
@@ -51,7 +59,7 @@ impl Engine {
                         self.groups[group].pool.discard(page);
                     }
                 }
-                Done::Replaced { seq, group, row, at, old } => {
+                Done::Replaced { seq, group, row, at, old } | Done::Reopened { seq, group, row, at, old } => {
                     let fresh = self.row(seq, group, row).map(|r| std::mem::replace(&mut r[at], old));
                     if let Some(page) = fresh {
                         self.groups[group].pool.discard(page);
@@ -63,11 +71,16 @@ impl Engine {
                         (s.logical, s.committed) = (logical, committed);
                     }
                 }
+                Done::SealedTo { seq, group, before } => {
+                    if let Some(s) = self.sequences.get_mut(&seq) {
+                        s.groups[group].sealed_to = before;
+                    }
+                }
                 Done::MeanSlot { seq, group } => {
                     let slot = self.sequences.get_mut(&seq).and_then(|s| s.groups[group].mean_slot.take());
                     self.groups[group].mean_slots.extend(slot);
                 }
-                Done::Pending { group, transfers } => self.pending[group] = transfers,
+                Done::Pending { group, waiting } => self.pending[group] = waiting,
                 Done::Waiting { group, length } => self.pending[group].truncate(length),
             }
         }

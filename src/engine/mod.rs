@@ -25,7 +25,7 @@ use crate::policy::Policy;
 use crate::profile::Profile;
 use crate::select::Selector;
 use crate::shape::CacheShape;
-use moves::Transfer;
+use moves::Reopened;
 use sequence::{Pin, Rows, Sequence};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub struct Engine {
     sequences: BTreeMap<SeqId, Sequence>,
     next_sequence: u64,
     /// Reopened pages whose bytes the next step brings over, by group.
-    pending: Vec<Vec<Transfer>>,
+    pending: Vec<Vec<Reopened>>,
     staging: Vec<storage::Scratch>,
     listeners: events::Listeners,
     counters: stats::Counters,
@@ -188,12 +188,12 @@ impl Engine {
     /// A new, empty sequence.
     ///
     /// # Errors
-    /// `OutOfPages` when the profile removes means and 64 sequences hold theirs.
+    /// None; a place for the means that a basis may remove is taken with the first rows.
     pub fn create(&mut self) -> Result<SeqId> {
         let groups = self
             .groups
             .iter()
-            .map(|g| Rows { pages: vec![Vec::new(); g.shape.layers.len() * g.shape.kv_heads], mean_slot: None });
+            .map(|g| Rows { pages: vec![Vec::new(); g.shape.layers.len() * g.shape.kv_heads], ..Rows::default() });
         let sequence = Sequence { logical: 0, committed: 0, groups: groups.collect(), pins: Vec::new() };
         let id = self.insert(sequence);
         self.listeners.send(Event::SequenceCreated { sequence: id });
@@ -212,14 +212,18 @@ impl Engine {
     /// # Errors
     /// `Shape` for an unknown sequence.
     pub fn fork(&mut self, seq: SeqId) -> Result<SeqId> {
+        let at_tokens = self.sequence(seq)?.logical;
+        let id = self.share(seq)?;
+        self.listeners.send(Event::SequenceForked { sequence: id, from: seq, at_tokens });
+        Ok(id)
+    }
+
+    fn share(&mut self, seq: SeqId) -> Result<SeqId> {
         let copy = self.sequence(seq)?.clone();
         for (group, rows) in self.groups.iter_mut().zip(&copy.groups) {
             rows.pages.iter().flatten().for_each(|&page| group.pool.retain(page));
         }
-        let at_tokens = copy.logical;
-        let id = self.insert(copy);
-        self.listeners.send(Event::SequenceForked { sequence: id, from: seq, at_tokens });
-        Ok(id)
+        Ok(self.insert(copy))
     }
 
     /// A sequence with the first `logical` tokens of `seq`.
@@ -231,11 +235,14 @@ impl Engine {
         if logical > length {
             return Err(beyond("fork_at", logical, length));
         }
-        let id = self.fork(seq)?;
+        let id = self.share(seq)?;
         match self.truncate(id, logical) {
-            Ok(()) => Ok(id),
+            Ok(()) => {
+                self.listeners.send(Event::SequenceForked { sequence: id, from: seq, at_tokens: logical });
+                Ok(id)
+            }
             Err(error) => {
-                self.release(id)?;
+                self.forget(id)?;
                 Err(error)
             }
         }
@@ -246,17 +253,61 @@ impl Engine {
     /// # Errors
     /// `Shape` for an unknown sequence.
     pub fn release(&mut self, seq: SeqId) -> Result<()> {
-        let Some(sequence) = self.sequences.remove(&seq) else { return Err(unknown(seq)) };
-        for (index, (group, rows)) in self.groups.iter_mut().zip(&sequence.groups).enumerate() {
-            rows.pages.iter().flatten().for_each(|&page| group.pool.release(page));
-            drop_stale(&mut self.pending[index], group);
-            group.pool.reclaim();
-            let slot = rows.mean_slot;
-            let shared = self.sequences.values().any(|s| s.groups[index].mean_slot == slot);
-            group.mean_slots.extend(slot.filter(|_| !shared));
-        }
+        self.forget(seq)?;
         self.listeners.send(Event::SequenceReleased { sequence: seq });
         Ok(())
+    }
+
+    fn forget(&mut self, seq: SeqId) -> Result<()> {
+        let Some(sequence) = self.sequences.remove(&seq) else { return Err(unknown(seq)) };
+        for (index, rows) in sequence.groups.iter().enumerate() {
+            rows.pages.iter().flatten().for_each(|&page| self.groups[index].pool.release(page));
+            self.drop_stale(index);
+            if !sequence.pins.is_empty() {
+                self.mark_pins(index, &rows.pages, 0);
+            }
+            self.give_mean_slot(index, rows.mean_slot);
+        }
+        Ok(())
+    }
+
+    /// Forgets waiting pages that no sequence holds any more, and frees what nothing can read. Called right after
+    /// pages were released, before an id is given to another page.
+    fn drop_stale(&mut self, index: usize) {
+        let pool = &mut self.groups[index].pool;
+        let (kept, stale): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.pending[index]).into_iter().partition(|w| pool.is_live(w.page));
+        self.pending[index] = kept;
+        stale.iter().for_each(|w| pool.release(w.source));
+        pool.reclaim();
+    }
+
+    /// Sets the `PINNED` flag of those of `rows`' pages, from page `from` on, that are still held: an owner's pin
+    /// covers them, or none does.
+    fn mark_pins(&mut self, index: usize, rows: &[Vec<crate::page::PageId>], from: usize) {
+        let size = self.groups[index].shape.page_tokens;
+        for (row, pages) in rows.iter().enumerate() {
+            for (at, &id) in pages.iter().enumerate().skip(from) {
+                if !self.groups[index].pool.is_live(id) {
+                    continue;
+                }
+                let (start, end) = ((at * size) as u32, ((at + 1) * size) as u32);
+                let pinned = self
+                    .sequences
+                    .values()
+                    .any(|s| s.groups[index].pages[row].get(at) == Some(&id) && s.pinned(start, end));
+                let held = self.groups[index].pool.page(id).descriptor.flags & flags::PINNED != 0;
+                if held != pinned {
+                    self.groups[index].pool.update(id, |d| d.flags ^= flags::PINNED);
+                }
+            }
+        }
+    }
+
+    /// Frees a place for means unless another sequence uses it.
+    fn give_mean_slot(&mut self, index: usize, slot: Option<u32>) {
+        let shared = self.sequences.values().any(|s| s.groups[index].mean_slot == slot);
+        self.groups[index].mean_slots.extend(slot.filter(|_| !shared));
     }
 
     /// Declares that the first `n` tokens stand: pages below may be sealed.
@@ -279,7 +330,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps the first `logical` tokens. Within a sealed page, a new open page is made of its decoded tokens.
+    /// Keeps the first `logical` tokens. Within a sealed page, a new open page is made of its decoded tokens; the
+    /// sealed one stays until the next step has read it. Pins end where the tokens do.
     ///
     /// # Errors
     /// `Shape` beyond the tokens held; `OutOfPages` or `OutOfMemory` when a page cannot be reopened. Nothing has
@@ -294,19 +346,35 @@ impl Engine {
             self.roll_back(journal);
             return Err(error);
         }
+        self.announce_reopened(&journal);
         journal.accept(&mut self.groups);
-        let Some(sequence) = self.sequences.get_mut(&seq) else { return Err(unknown(seq)) };
-        for (index, (group, rows)) in self.groups.iter_mut().zip(&mut sequence.groups).enumerate() {
-            let keep = (logical as usize).div_ceil(group.shape.page_tokens);
-            for row in &mut rows.pages {
-                row.drain(keep.min(row.len())..).for_each(|page| group.pool.release(page));
-            }
-            drop_stale(&mut self.pending[index], group);
-            group.pool.reclaim();
-        }
+        let sequence = self.sequence_mut(seq)?;
         sequence.logical = logical;
         sequence.committed = sequence.committed.min(logical);
-        sequence.pins.retain(|p| p.range.start < logical);
+        let pins = sequence.pins.len();
+        sequence.pins.iter_mut().for_each(|p| p.range.end = p.range.end.min(logical));
+        sequence.pins.retain(|p| p.range.start < p.range.end);
+        for index in 0..self.groups.len() {
+            let Some(sequence) = self.sequences.get_mut(&seq) else { return Err(unknown(seq)) };
+            let (group, held) = (&mut self.groups[index], &mut sequence.groups[index]);
+            let size = group.shape.page_tokens;
+            let (whole, keep) = (logical as usize / size, (logical as usize).div_ceil(size));
+            held.sealed_to = held.sealed_to.min(whole);
+            let before = (pins > 0).then(|| held.pages.clone());
+            for row in &mut held.pages {
+                row.drain(keep.min(row.len())..).for_each(|page| group.pool.release(page));
+                if let Some(&page) = row.get(whole).filter(|&&p| group.pool.page(p).references == 1) {
+                    group.pool.update(page, |d| d.valid_tokens = (logical as usize % size) as u16);
+                }
+            }
+            // New first rows measure new means; the old ones could be those of rows taken back.
+            let slot = if logical == 0 { held.mean_slot.take() } else { None };
+            self.drop_stale(index);
+            self.give_mean_slot(index, slot);
+            if let Some(rows) = before {
+                self.mark_pins(index, &rows, whole);
+            }
+        }
         Ok(())
     }
 
@@ -395,19 +463,6 @@ impl Engine {
     fn sequence_mut(&mut self, seq: SeqId) -> Result<&mut Sequence> {
         self.sequences.get_mut(&seq).ok_or_else(|| unknown(seq))
     }
-}
-
-/// Forgets transfers into slots that are no longer any live page's.
-fn drop_stale(pending: &mut Vec<Transfer>, group: &Group) {
-    if pending.is_empty() {
-        return;
-    }
-    let live: std::collections::BTreeSet<_> = group
-        .pool
-        .live()
-        .flat_map(|(_, page)| crate::shape::Side::BOTH.map(|s| (page.slots().segment(s), page.slots().side(s).1)))
-        .collect();
-    pending.retain(|t| live.contains(&t.to));
 }
 
 fn unknown(seq: SeqId) -> Error {

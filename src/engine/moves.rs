@@ -5,7 +5,7 @@ use super::storage::Group;
 use crate::backend::{Backend, BufferSlice, Recording};
 use crate::error::Result;
 use crate::kernel::{convert, copy_slots};
-use crate::page::{SegmentKey, Slots};
+use crate::page::{PageId, SegmentKey, Slots};
 use crate::shape::Side;
 use std::collections::BTreeMap;
 
@@ -15,6 +15,17 @@ pub(super) struct Transfer {
     pub from: (SegmentKey, u32),
     pub to: (SegmentKey, u32),
     pub valid_tokens: u32,
+}
+
+/// An open page made of a sealed one's tokens; its bytes come over with the next step.
+///
+/// It holds a reference on its source: a freed slot could become another reopened page's destination before it
+/// is read.
+#[derive(Clone, Debug)]
+pub(super) struct Reopened {
+    pub page: PageId,
+    pub source: PageId,
+    pub transfers: Vec<Transfer>,
 }
 
 /// The transfers that bring a page from `old` to `new`: sides that stay where they are need none.

@@ -1,7 +1,7 @@
 //! Before a step: sealing, the policy's moves, pages for the new rows, and the plan of the work.
 
 use super::journal::{Done, Journal};
-use super::moves::{Transfer, transfers};
+use super::moves::{Reopened, Transfer, transfers};
 use super::sequence::Sequence;
 use super::storage::Group;
 use super::{Engine, Event, SeqId, SeqRows, beyond, unknown};
@@ -30,13 +30,15 @@ pub(super) struct Prepared {
 impl Engine {
     pub(super) fn prepare_step(&mut self, rows: &[SeqRows], journal: &mut Journal) -> Result<Prepared> {
         let mut seen = BTreeSet::new();
+        let mut total = 0u64;
         for r in rows {
             let sequence = self.sequence(r.seq)?;
             if !seen.insert(r.seq) {
                 return Err(Error::new(ErrorKind::Shape, format!("sequence {} stands twice in a step", r.seq.0), ""));
             }
+            total += u64::from(r.rows);
             // Positions and page counts stay far below what u32 words can address.
-            if u64::from(sequence.logical) + u64::from(r.rows) > 1 << 30 {
+            if (u64::from(sequence.logical) + u64::from(r.rows)).max(total) > 1 << 30 {
                 return Err(beyond("begin_step", r.rows, sequence.logical));
             }
             if r.committed && sequence.committed != sequence.logical && r.rows > 0 {
@@ -54,9 +56,16 @@ impl Engine {
         let mut moved: Vec<[Vec<Transfer>; 2]> = Vec::with_capacity(self.groups.len());
         for group in 0..self.groups.len() {
             let waiting = std::mem::take(&mut self.pending[group]);
-            journal.0.push(Done::Pending { group, transfers: waiting.clone() });
-            moved.push([waiting, Vec::new()]);
+            moved.push([waiting.iter().flat_map(|w| w.transfers.iter().copied()).collect(), Vec::new()]);
+            journal.0.push(Done::Pending { group, waiting });
         }
+        // What the rows need comes first: conversions make do with the room that is left, or wait.
+        for r in rows {
+            for group in 0..self.groups.len() {
+                self.reserve(r, group, journal, &mut moved[group][1])?;
+            }
+        }
+        self.counters.deferred = 0;
         self.apply_policy(rows, journal, &mut moved, &mut events)?;
         let mut plan_sequences: Vec<Vec<PlanSequence>> = vec![Vec::new(); self.groups.len()];
         let mut row_start = 0;
@@ -64,7 +73,6 @@ impl Engine {
             for group in 0..self.groups.len() {
                 self.seal_due(r.seq, group, journal, &mut moved[group][1], &mut events)?;
                 let (mean_slot, measure_mean) = self.mean_slot(r, group, journal)?;
-                self.reserve(r, group, journal, &mut moved[group][1])?;
                 let first_position = self.sequence(r.seq)?.logical;
                 plan_sequences[group].push(PlanSequence {
                     row_start,
@@ -75,10 +83,13 @@ impl Engine {
                 });
             }
             row_start += r.rows;
+        }
+        // Only now: every owner's tail is that of the tokens before this step.
+        for r in rows {
             let sequence = self.sequence_mut(r.seq)?;
             journal.0.push(Done::Lengths { seq: r.seq, logical: sequence.logical, committed: sequence.committed });
             sequence.logical += r.rows;
-            if r.committed {
+            if r.committed && r.rows > 0 {
                 sequence.committed = sequence.logical;
             }
         }
@@ -119,36 +130,76 @@ impl Engine {
     ) -> Result<()> {
         let size = self.groups[index].shape.page_tokens;
         let heads = self.groups[index].shape.kv_heads;
-        let sequence = self.sequence(seq)?;
         let limit = |s: &Sequence| (s.committed as usize).saturating_sub(self.profile.exact_tail_tokens) / size;
-        let first = self.profile.exact_sink_tokens.div_ceil(size);
-        let (end, row_count) = (limit(sequence), sequence.groups[index].pages.len());
-        let mut due: Vec<(usize, PageId)> = Vec::new();
-        for row in 0..row_count {
-            // The newest due pages come last and sealed ones form a prefix but for pins: walk back until one is found.
-            for page in (first..end.min(sequence.groups[index].pages[row].len())).rev() {
-                let id = sequence.groups[index].pages[row][page];
-                let held = self.groups[index].pool.page(id);
-                if held.descriptor.sealed() {
-                    break;
+        let sequence = self.sequence(seq)?;
+        let held = &sequence.groups[index];
+        let start = held.sealed_to.max(self.profile.exact_sink_tokens.div_ceil(size));
+        let end = limit(sequence);
+        if start >= end {
+            return Ok(());
+        }
+        // Owners of a shared page who still want it exact.
+        let behind: Vec<&Sequence> = self.sequences.values().filter(|s| limit(s) < end).collect();
+        let mut due: Vec<(usize, usize, PageId)> = Vec::new();
+        let mut sealed_to = end;
+        for (row, pages) in held.pages.iter().enumerate() {
+            for (page, &id) in pages.iter().enumerate().take(end).skip(start) {
+                let found = self.groups[index].pool.page(id);
+                if found.descriptor.sealed() {
+                    continue;
                 }
-                let pinned = held.descriptor.flags & flags::PINNED != 0
+                let pinned = found.descriptor.flags & flags::PINNED != 0
                     || sequence.pinned((page * size) as u32, ((page + 1) * size) as u32);
-                let others_agree = held.references == 1
-                    || self
-                        .sequences
-                        .values()
-                        .all(|s| s.groups[index].pages[row].get(page) != Some(&id) || limit(s) > page);
-                if !pinned && others_agree {
-                    due.push((row, id));
+                let wanted_exact = found.references > 1
+                    && behind.iter().any(|s| limit(s) <= page && s.groups[index].pages[row].get(page) == Some(&id));
+                if pinned || wanted_exact {
+                    sealed_to = sealed_to.min(page);
+                } else {
+                    due.push((page, row, id));
                 }
             }
         }
-        for (row, id) in due {
+        // Oldest pages first, in case there is not room for all.
+        due.sort_unstable();
+        let mut left = due.len();
+        for (page, row, id) in due {
             let (k, v) = self.groups[index].sealed[row / heads];
-            self.change(index, id, k, v, true, "sealed", journal, moves, events)?;
+            if !self.change_if_room(index, id, k, v, "sealed", journal, moves, events)? {
+                sealed_to = sealed_to.min(page);
+                self.counters.deferred += left as u64 - 1;
+                break;
+            }
+            left -= 1;
         }
+        let held = &mut self.sequence_mut(seq)?.groups[index];
+        let before = std::mem::replace(&mut held.sealed_to, sealed_to);
+        journal.0.push(Done::SealedTo { seq, group: index, before });
         Ok(())
+    }
+
+    /// Changes a page's formats, or counts it as deferred when there is no room for both copies until the step is
+    /// done: the page stays readable as it is, and the next step tries again. Returns whether it was changed.
+    #[allow(clippy::too_many_arguments)] // one call site a reason; a struct would only rename the list
+    fn change_if_room(
+        &mut self,
+        index: usize,
+        id: PageId,
+        k: FormatId,
+        v: FormatId,
+        reason: &'static str,
+        journal: &mut Journal,
+        moves: &mut Vec<Transfer>,
+        events: &mut Vec<Event>,
+    ) -> Result<bool> {
+        match self.change(index, id, k, v, reason, journal, moves, events) {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.kind(), ErrorKind::OutOfPages | ErrorKind::OutOfMemory) => {
+                log::debug!("page {} keeps its format for now: {error}", id.0);
+                self.counters.deferred += 1;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Changes a page's formats, with its transfers, its undo and its event.
@@ -159,14 +210,13 @@ impl Engine {
         id: PageId,
         k: FormatId,
         v: FormatId,
-        seal: bool,
         reason: &'static str,
         journal: &mut Journal,
         moves: &mut Vec<Transfer>,
         events: &mut Vec<Event>,
     ) -> Result<()> {
         let change = self.groups[index]
-            .with_pool(self.backend.as_mut(), |pool, backing| pool.change(id, k, v, seal, backing))?;
+            .with_pool(self.backend.as_mut(), |pool, backing| pool.change(id, k, v, true, backing))?;
         journal.0.push(Done::Changed { group: index, change });
         moves.extend(transfers(&change.old, &change.new, u32::from(change.before.valid_tokens)));
         if !self.listeners.is_empty() {
@@ -275,14 +325,34 @@ impl Engine {
                     d.flags |= flags::REOPENED;
                 });
                 self.sequence_mut(seq)?.groups[index].pages[row][page] = fresh;
-                journal.0.push(Done::Replaced { seq, group: index, row, at: page, old });
+                journal.0.push(Done::Reopened { seq, group: index, row, at: page, old });
                 let pool = &self.groups[index].pool;
-                let bytes = transfers(&pool.page(old).slots(), &pool.page(fresh).slots(), keep as u32);
-                self.pending[index].extend(bytes);
-                self.counters.reopened += 1;
+                let transfers = transfers(&pool.page(old).slots(), &pool.page(fresh).slots(), keep as u32);
+                self.pending[index].push(Reopened { page: fresh, source: old, transfers });
             }
         }
         Ok(())
+    }
+
+    /// Counts the pages that a truncation reopened, and tells listeners.
+    pub(super) fn announce_reopened(&mut self, journal: &Journal) {
+        for done in &journal.0 {
+            let Done::Reopened { seq, group, row, at, old } = done else { continue };
+            self.counters.reopened += 1;
+            let Some(&page) = self.sequences.get(seq).and_then(|s| s.groups[*group].pages[*row].get(*at)) else {
+                continue;
+            };
+            let pool = &self.groups[*group].pool;
+            let names = |id: PageId| {
+                let d = &pool.page(id).descriptor;
+                let name = |id: FormatId| self.registry.formats.get(id).map_or("?".into(), |f| f.name().to_string());
+                (name(d.k_format), name(d.v_format))
+            };
+            let generation = pool.page(page).descriptor.generation;
+            let (from, to) = (names(*old), names(page));
+            let event = Event::PageConverted { group: *group, page: page.0, from, to, generation, reason: "reopened" };
+            self.listeners.send(event);
+        }
     }
 
     fn apply_policy(
@@ -299,8 +369,10 @@ impl Engine {
         let mut done = BTreeSet::new();
         for Move::Convert { sequence, layer, kv_head, page, k, v, reason } in self.policy.decide(&views) {
             let (index, layer_in_group) = self.shape.locate(layer).ok_or_else(|| no_layer(layer))?;
-            let row = layer_in_group * self.groups[index].shape.kv_heads + kv_head;
-            let id = self.sequence(sequence)?.groups[index].pages.get(row).and_then(|r| r.get(page)).copied();
+            let heads = self.groups[index].shape.kv_heads;
+            let row = (kv_head < heads).then_some(layer_in_group * heads + kv_head);
+            let held = &self.sequence(sequence)?.groups[index].pages;
+            let id = row.and_then(|row| held[row].get(page)).copied();
             let Some(id) = id else {
                 return Err(Error::new(
                     ErrorKind::Shape,
@@ -318,7 +390,7 @@ impl Engine {
             }
             let (k, v) = (self.registry.formats.by_name(&k)?.0, self.registry.formats.by_name(&v)?.0);
             if done.insert((index, id)) && (held.k_format, held.v_format) != (k, v) {
-                self.change(index, id, k, v, true, reason, journal, &mut moved[index][1], events)?;
+                self.change_if_room(index, id, k, v, reason, journal, &mut moved[index][1], events)?;
             }
         }
         Ok(())

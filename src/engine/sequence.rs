@@ -13,6 +13,8 @@ pub(super) struct Rows {
     pub pages: Vec<Vec<PageId>>,
     /// Slot of its means, when the group's basis removes one.
     pub mean_slot: Option<u32>,
+    /// Pages before this one are sealed in every row, or in the sink.
+    pub sealed_to: usize,
 }
 
 /// A range that the caller keeps in its formats.

@@ -11,6 +11,8 @@ pub(super) struct Counters {
     pub rows: u64,
     pub conversions: u64,
     pub reopened: u64,
+    /// Conversions that the newest step had no room for.
+    pub deferred: u64,
     /// Decoding steps, and the sum of their bits read by cached value.
     pub decode_steps: u64,
     pub read_bits_sum: f64,
@@ -63,6 +65,8 @@ pub struct Stats {
     pub conversions: u64,
     /// Sealed pages opened again by a truncation.
     pub reopened: u64,
+    /// Conversions that were due in the newest step and had no room: they wait for a later one.
+    pub deferred: u64,
     /// Cached values, a shared page's once.
     pub cached_values: u64,
     /// Bits of slots in use a cached value.
@@ -107,19 +111,20 @@ impl Engine {
             steps: self.counters.steps,
             conversions: self.counters.conversions,
             reopened: self.counters.reopened,
+            deferred: self.counters.deferred,
             memory: self.memory(),
             ..Stats::default()
         };
         let mut metadata_bytes = 0u64;
-        for group in &self.groups {
+        for (index, group) in self.groups.iter().enumerate() {
             let name = |id| self.registry.formats.get(id).map_or_else(|| "?".to_string(), |f| f.name().to_string());
             let per_token = (group.shape.k_dim + group.shape.v_dim) as u64;
             for (_, page) in group.pool.live() {
                 let d = &page.descriptor;
                 *stats.pages.entry((name(d.k_format), name(d.v_format))).or_default() += 1;
-                stats.cached_values += u64::from(d.valid_tokens) * per_token;
-                metadata_bytes += crate::page::PageDescriptor::BYTES as u64 + 4;
+                metadata_bytes += crate::page::PageDescriptor::BYTES as u64 + 4 * u64::from(page.references);
             }
+            stats.cached_values += self.cached_tokens(index, group) * per_token;
             if group.uses_means() {
                 let used = u64::from(super::storage::MEAN_SLOTS) - group.mean_slots.len() as u64;
                 metadata_bytes += used * group.means.bytes / u64::from(super::storage::MEAN_SLOTS);
@@ -134,6 +139,23 @@ impl Engine {
             stats.read_bits_per_value = Some(self.counters.read_bits_sum / self.counters.decode_steps as f64);
         }
         stats
+    }
+
+    /// Tokens in the pages of a group: of a shared page as many as its longest owner has there. A descriptor's own
+    /// count can be that of an owner who is gone.
+    fn cached_tokens(&self, index: usize, group: &super::storage::Group) -> u64 {
+        let size = group.shape.page_tokens;
+        let mut tokens = vec![0u16; group.pool.descriptor_count()];
+        for sequence in self.sequences.values() {
+            for pages in &sequence.groups[index].pages {
+                for (at, page) in pages.iter().enumerate() {
+                    let here = (sequence.cached() as usize).saturating_sub(at * size).min(size) as u16;
+                    let most = &mut tokens[page.0 as usize];
+                    *most = here.max(*most);
+                }
+            }
+        }
+        tokens.into_iter().map(u64::from).sum()
     }
 
     /// Cached values of the sequences in a step, each sequence counted whole.

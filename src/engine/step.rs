@@ -44,7 +44,7 @@ pub struct StepReport {
     pub submission: Option<SubmissionId>,
 }
 
-/// A step in the making. Dropped before anything was recorded, it leaves every sequence as it was.
+/// A step in the making. Dropped unfinished, it leaves every sequence with the tokens it had.
 pub struct Step<'e> {
     engine: &'e mut Engine,
     prepared: Prepared,
@@ -53,6 +53,8 @@ pub struct Step<'e> {
     appended: BTreeSet<usize>,
     staged: usize,
     begun: bool,
+    /// Why the tables could not be made; nothing can be recorded then.
+    failed: Option<Error>,
     executed: bool,
     submission: Option<SubmissionId>,
 }
@@ -67,6 +69,7 @@ impl<'e> Step<'e> {
             appended: BTreeSet::new(),
             staged: 0,
             begun: false,
+            failed: None,
             executed: false,
             submission: None,
         }
@@ -106,6 +109,19 @@ impl<'e> Step<'e> {
         if self.begun {
             return Ok(());
         }
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let result = self.upload();
+        match &result {
+            Ok(()) => self.begun = true,
+            // What was recorded before the fault must not run twice.
+            Err(error) => self.failed = Some(error.clone()),
+        }
+        result
+    }
+
+    fn upload(&mut self) -> Result<()> {
         let engine = &mut *self.engine;
         let backend = engine.backend.as_mut();
         for ((group, plan), moved) in
@@ -126,7 +142,6 @@ impl<'e> Step<'e> {
                 backend.write(slice.buffer, 0, bytemuck::cast_slice(&plan.tables))?;
             }
         }
-        self.begun = true;
         Ok(())
     }
 
@@ -321,6 +336,8 @@ impl<'e> Step<'e> {
         match self.engine.backend.submit(recording) {
             Ok(id) => {
                 self.submission = Some(id);
+                // Nothing recorded refers to the staged rows any more: their buffers serve again.
+                self.staged = 0;
                 Ok(id)
             }
             Err(error) => {
@@ -368,10 +385,7 @@ impl<'e> Step<'e> {
         let rows = std::mem::take(&mut self.prepared.rows);
         self.close();
         if !missing.is_empty() {
-            for r in &rows {
-                let length = self.engine.sequence(r.seq)?.logical - r.rows;
-                self.engine.truncate(r.seq, length)?;
-            }
+            self.take_back(&rows);
             return Err(Error::new(
                 ErrorKind::Shape,
                 format!("the step ended without rows for layers {missing:?}"),
@@ -392,9 +406,6 @@ impl<'e> Step<'e> {
             read_bytes,
             submission: self.submission,
         };
-        for event in std::mem::take(&mut self.prepared.events) {
-            engine.listeners.send(event);
-        }
         engine.listeners.send(Event::StepDone { step: report.step, rows: report.rows, read_bytes });
         Ok(report)
     }
@@ -412,13 +423,30 @@ impl<'e> Step<'e> {
         engine.counters.rows += u64::from(self.prepared.total_rows);
         journal.accept(&mut engine.groups);
         engine.groups.iter_mut().for_each(|g| g.pool.reclaim());
+        for event in std::mem::take(&mut self.prepared.events) {
+            engine.listeners.send(event);
+        }
+    }
+
+    /// Takes the step's tokens back: some layers may not have them.
+    fn take_back(&mut self, rows: &[super::SeqRows]) {
+        for r in rows.iter().filter(|r| r.rows > 0) {
+            let Ok(sequence) = self.engine.sequence(r.seq) else { continue };
+            let length = sequence.logical - r.rows;
+            // Rows of this step lie in open pages, so nothing is reopened that could be refused.
+            if let Err(error) = self.engine.truncate(r.seq, length) {
+                log::warn!("sequence {} keeps rows of a step that failed: {error}", r.seq.0);
+            }
+        }
     }
 }
 
 impl Drop for Step<'_> {
     fn drop(&mut self) {
-        if self.executed {
+        if self.executed && self.journal.is_some() {
             self.close();
+            let rows = std::mem::take(&mut self.prepared.rows);
+            self.take_back(&rows);
         } else if let Some(journal) = self.journal.take() {
             self.engine.roll_back(journal);
         }

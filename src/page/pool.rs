@@ -181,6 +181,11 @@ impl Pool {
         }
     }
 
+    /// Whether `id` names a page in use.
+    pub fn is_live(&self, id: PageId) -> bool {
+        matches!(self.pages.get(id.0 as usize), Some(Some(_)))
+    }
+
     /// Changes a page's descriptor through `edit`.
     pub fn update(&mut self, id: PageId, edit: impl FnOnce(&mut PageDescriptor)) {
         if let Some(Some(page)) = self.pages.get_mut(id.0 as usize) {
@@ -366,10 +371,13 @@ impl Pool {
         backing: &mut dyn Backing,
     ) -> Result<Slots> {
         self.charge(self.slot_size(Side::K, k) + self.slot_size(Side::V, v))?;
-        let order = prefer.into_iter().chain((0..self.groups).filter(|g| Some(*g) != prefer));
-        for group in order.collect::<Vec<_>>() {
-            if let Some(slots) = self.take_pair(group, k, v, backing)? {
-                return Ok(slots);
+        // Free slots anywhere come before a new segment: reserving more while there is room would waste it.
+        for may_reserve in [false, true] {
+            let order = prefer.into_iter().chain((0..self.groups).filter(|g| Some(*g) != prefer));
+            for group in order.collect::<Vec<_>>() {
+                if let Some(slots) = self.take_pair(group, k, v, may_reserve, backing)? {
+                    return Ok(slots);
+                }
             }
         }
         if self.groups >= MAX_SEGMENT_GROUPS {
@@ -381,7 +389,7 @@ impl Pool {
         }
         let group = self.groups;
         self.groups += 1;
-        match self.take_pair(group, k, v, backing) {
+        match self.take_pair(group, k, v, true, backing) {
             Ok(Some(slots)) => Ok(slots),
             Ok(None) => Err(Error::new(ErrorKind::OutOfPages, "a fresh segment group has no slot", "")),
             Err(error) => {
@@ -394,8 +402,19 @@ impl Pool {
         }
     }
 
-    fn take_pair(&mut self, group: u16, k: FormatId, v: FormatId, backing: &mut dyn Backing) -> Result<Option<Slots>> {
+    fn take_pair(
+        &mut self,
+        group: u16,
+        k: FormatId,
+        v: FormatId,
+        may_reserve: bool,
+        backing: &mut dyn Backing,
+    ) -> Result<Option<Slots>> {
         let keys = [SegmentKey { group, side: Side::K, format: k }, SegmentKey { group, side: Side::V, format: v }];
+        // Both are looked at first: a segment made for one side is of no use while the other's is full.
+        if keys.iter().any(|key| self.slabs.get(key).map_or(!may_reserve, |slab| !slab.has_free())) {
+            return Ok(None);
+        }
         if !self.ensure(keys[0], backing)? || !self.ensure(keys[1], backing)? {
             return Ok(None);
         }
