@@ -16,8 +16,24 @@ use kvarto::profile::Profile;
 use std::time::Instant;
 use support::model::{golden, ids};
 
-/// Largest difference of a log-probability that is accepted.
-const TOLERANCE: f64 = 0.02;
+/// What is accepted of the differences of log-probabilities.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// At any position, of any of the ten ids.
+    worst: f64,
+    /// The median over a prompt's positions of each position's largest.
+    median: f64,
+}
+
+/// With f32 pages only the order of summation differs; two float32 references differ by 5e-5.
+const EXACT: Limits = Limits { worst: 1e-3, median: 2e-4 };
+
+/// Keys and values rounded to 16 bits. How far that goes is a property of the model, not of the code: the numpy
+/// reference (`check_f64.py`) with K and V rounded to f16 has medians of 2.0e-3 to 3.4e-3 and worst cases of 5e-3 to
+/// 1.6e-2, and the worst moves by several times when its inputs are disturbed by 1e-6 (prompt `multilingual`, position
+/// 17, inside an emoji: from 3e-3 to 1.6e-2 in six trials). So the median is held tightly and the worst case loosely.
+const ROUNDED: Limits = Limits { worst: 0.05, median: 5e-3 };
+
 /// Below this gap of the reference's best two, either may come first.
 const GAP: f64 = 0.01;
 /// Rows of the steps that feed the golden tokens: 63 in all (the last one predicts nothing that is recorded).
@@ -87,19 +103,25 @@ fn both_ways(model: &mut Model, prompt: &Prompt, one: &[usize], many: &[usize]) 
     let first = model.prefill(seq, &prompt.ids, Answer::LastLogits, |_| false).expect("the prefill").logits;
     assert_eq!(first.len(), model.config().vocab);
     let fork = model.engine().fork(seq).expect("a fork");
-    let said = [
-        teach(model, seq, &first, &prompt.new_ids, one),
-        teach(model, fork, &first, &prompt.new_ids, many),
-    ];
+    let said = [teach(model, seq, &first, &prompt.new_ids, one), teach(model, fork, &first, &prompt.new_ids, many)];
     for seq in [seq, fork] {
         model.engine().release(seq).expect("a release");
     }
     said
 }
 
-/// The worst log-probability difference and how many arg-maxes differ (each within the gap).
-fn compare(what: &str, prompt: &Prompt, said: &[Vec<f64>], faults: &mut Vec<String>) -> (f64, usize) {
-    let (mut worst, mut swapped) = (0.0f64, 0);
+/// How far an answer is from the golden file.
+struct Distance {
+    /// Largest difference of a log-probability, over positions and the ten ids.
+    worst: f64,
+    /// The median over positions of each position's largest.
+    median: f64,
+    /// Arg-maxes that differ, each within the gap.
+    swapped: usize,
+}
+
+fn compare(what: &str, prompt: &Prompt, said: &[Vec<f64>], limits: Limits, faults: &mut Vec<String>) -> Distance {
+    let (mut each, mut swapped) = (Vec::new(), 0);
     for (i, row) in said.iter().enumerate() {
         let (ids, logprobs) = &prompt.top[i];
         let best = (0..row.len()).fold(0, |best, id| if row[id] > row[best] { id } else { best });
@@ -109,30 +131,38 @@ fn compare(what: &str, prompt: &Prompt, said: &[Vec<f64>], faults: &mut Vec<Stri
                 faults.push(format!("{what}: position {i}: arg-max {best}, the golden has {}", prompt.new_ids[i]));
             }
         }
+        let mut worst = 0.0f64;
         for (&id, &wanted) in ids.iter().zip(logprobs) {
             let difference = (row[id as usize] - wanted).abs();
-            if !(difference <= TOLERANCE) {
+            if !(difference <= limits.worst) {
                 faults.push(format!("{what}: position {i}, token {id}: {} for {wanted}", row[id as usize]));
             }
             worst = if difference > worst || difference.is_nan() { difference } else { worst };
         }
+        each.push(worst);
     }
-    (worst, swapped)
+    each.sort_by(f64::total_cmp);
+    let median = each[each.len() / 2];
+    if !(median <= limits.median) {
+        faults.push(format!("{what}: the median difference is {median}"));
+    }
+    Distance { worst: each[each.len() - 1], median, swapped }
 }
 
-/// Feeds every prompt; `positions` bounds how many of the 64 are looked at.
-fn face_golden(backend_name: &str, backend: Box<dyn Backend>, gguf: &Gguf, format: &str, positions: usize) {
-    let mut model = load(gguf, backend, Profile::formats(format, format));
+/// Feeds prompts and compares the first `one` positions of feeding row by row, the first `many` of many rows.
+fn face_golden(name: &str, model: &mut Model, prompts: &[Prompt], limits: Limits, [one, many]: [usize; 2]) {
     let mut faults = Vec::new();
-    for prompt in prompts() {
+    for prompt in prompts {
         let start = Instant::now();
-        let many = within(&MANY, positions - 1);
-        let said = both_ways(&mut model, &prompt, &ONE[..positions - 1], &many);
-        for (said, way) in said.iter().zip(["one row a step", "many rows"]) {
-            assert_eq!(said.len(), positions);
-            let what = format!("{backend_name} {format} {} {way}", prompt.name);
-            let (worst, swapped) = compare(&what, &prompt, said, &mut faults);
-            println!("{what}: worst difference {worst:.2e}, {swapped} arg-maxes within the gap");
+        let said = both_ways(model, prompt, &within(&ONE, one - 1), &within(&MANY, many - 1));
+        for (said, (way, count)) in said.iter().zip([("one row a step", one), ("many rows", many)]) {
+            assert_eq!(said.len(), count);
+            let what = format!("{name}, {}, {way}", prompt.name);
+            let d = compare(&what, prompt, said, limits, &mut faults);
+            println!(
+                "{what}: {count} positions, worst {:.2e}, median {:.2e}, {} arg-maxes within the gap",
+                d.worst, d.median, d.swapped
+            );
         }
         println!("  {:.1} s", start.elapsed().as_secs_f64());
     }
@@ -173,32 +203,116 @@ fn prompts_become_the_golden_tokens() {
 #[test]
 fn cpu_f32() {
     let Some(gguf) = support::model::open() else { return };
-    face_golden("cpu", cpu(), &gguf, "f32", 64);
+    face_golden("cpu f32", &mut load(&gguf, cpu(), Profile::formats("f32", "f32")), &prompts(), EXACT, [64, 64]);
 }
 
 #[test]
 fn cpu_f16() {
     let Some(gguf) = support::model::open() else { return };
-    face_golden("cpu", cpu(), &gguf, "f16", 64);
+    face_golden("cpu f16", &mut load(&gguf, cpu(), Profile::formats("f16", "f16")), &prompts(), ROUNDED, [64, 64]);
 }
 
-#[cfg(feature = "wgpu")]
-fn vulkan(format: &str, positions: usize) {
-    let Some(gguf) = support::model::open() else { return };
-    match support::gpu::open("vulkan", &kvarto::backend::wgpu::OpenOptions::default()) {
-        Ok(backend) => face_golden("vulkan", Box::new(backend), &gguf, format, positions),
-        Err(error) => support::require_or_skip("vulkan", &error.to_string()),
-    }
-}
-
+/// A software rasteriser takes about a second a step here, so on GPUs the one-row path gets fewer positions; every
+/// position is still faced through steps of 1 to 16 rows.
 #[cfg(feature = "wgpu")]
 #[test]
 fn vulkan_f32() {
-    vulkan("f32", 64);
+    let Some(gguf) = support::model::open() else { return };
+    let Some(backend) = vulkan() else { return };
+    face_golden("vulkan f32", &mut load(&gguf, backend, Profile::formats("f32", "f32")), &prompts(), EXACT, [16, 64]);
+}
+
+/// As above, and fewer positions of both.
+#[cfg(feature = "wgpu")]
+#[test]
+fn vulkan_f16() {
+    let Some(gguf) = support::model::open() else { return };
+    let Some(backend) = vulkan() else { return };
+    face_golden("vulkan f16", &mut load(&gguf, backend, Profile::formats("f16", "f16")), &prompts(), ROUNDED, [4, 32]);
+}
+
+#[cfg(feature = "wgpu")]
+fn vulkan() -> Option<Box<dyn Backend>> {
+    match support::gpu::open("vulkan", &kvarto::backend::wgpu::OpenOptions::default()) {
+        Ok(backend) => Some(Box::new(backend)),
+        Err(error) => {
+            support::require_or_skip("vulkan", &error.to_string());
+            None
+        }
+    }
+}
+
+/// Formats that lose something: where nothing is sealed yet they must face the golden file like any other; where
+/// most is, they must differ from f32 pages, and by little.
+fn compressed(name: &str, open: &dyn Fn() -> Option<Box<dyn Backend>>, cases: &[(&str, &str, &str)]) {
+    let Some(gguf) = support::model::open() else { return };
+    let prompts = prompts();
+    // 38 + 64 tokens: all within the exact sink and tail. 517 + 64: five of nine pages are sealed.
+    let (short, long) = (&prompts[0], &prompts[4]);
+    assert_eq!((short.name.as_str(), long.name.as_str()), ("chat", "long"));
+    let Some(backend) = open() else { return };
+    let exact = feed(&mut load(&gguf, backend, Profile::formats("f32", "f32")), long);
+    for &(k, v, basis) in cases {
+        let Some(backend) = open() else { return };
+        let profile = Profile { k_basis: Some(basis.into()), v_basis: Some(basis.into()), ..Profile::formats(k, v) };
+        let mut model = load(&gguf, backend, profile);
+        let name = format!("{name} k={k},v={v} {basis}");
+        face_golden(&name, &mut model, std::slice::from_ref(short), ROUNDED, [4, 64]);
+        let conversions = model.engine().stats().conversions;
+        assert_eq!(conversions, 0, "{name}: pages were sealed within the exact tail");
+        let said = feed(&mut model, long);
+        let each: Vec<f64> = exact.iter().zip(&said).map(|(p, q)| divergence(p, q)).collect();
+        let mean = each.iter().sum::<f64>() / each.len() as f64;
+        let most = each.iter().copied().fold(0.0, f64::max);
+        println!("{name}: KL from f32 over {} positions: mean {mean:.2e}, most {most:.2e}", each.len());
+        assert!(mean > 1e-5 && mean < 0.2, "{name}: mean KL {mean}");
+    }
+}
+
+/// Log-probabilities of every position, fed in many-row steps.
+fn feed(model: &mut Model, prompt: &Prompt) -> Vec<Vec<f64>> {
+    let seq = model.engine().create().expect("a sequence");
+    let first = model.prefill(seq, &prompt.ids, Answer::LastLogits, |_| false).expect("the prefill").logits;
+    let said = teach(model, seq, &first, &prompt.new_ids, &MANY);
+    model.engine().release(seq).expect("a release");
+    said
+}
+
+/// The Kullback-Leibler divergence of `q` from `p`, in nats, from log-probabilities.
+fn divergence(p: &[f64], q: &[f64]) -> f64 {
+    p.iter().zip(q).map(|(&p, &q)| p.exp() * (p - q)).sum()
+}
+
+#[test]
+fn cpu_compressed() {
+    let cases =
+        [("fp8", "tq3", "hadamard"), ("fp8", "tq3", "mean"), ("tq3", "tq3", "hadamard"), ("tq3", "tq3", "mean")];
+    compressed("cpu", &|| Some(cpu()), &cases);
 }
 
 #[cfg(feature = "wgpu")]
 #[test]
-fn vulkan_f16() {
-    vulkan("f16", 64);
+fn vulkan_compressed() {
+    compressed("vulkan", &vulkan, &[("fp8", "tq3", "hadamard"), ("tq3", "tq3", "mean")]);
+}
+
+#[test]
+#[ignore = "experiment"]
+fn chunks() {
+    let Some(gguf) = support::model::open() else { return };
+    let prompts = prompts();
+    for format in ["f16", "f32"] {
+        for chunk in [16, 24, 40, 64, 96, 128, 200, 256, 300] {
+            let options = LoadOptions { context_tokens: 640, chunk_tokens: chunk, ..LoadOptions::default() };
+            let profile = Profile::formats(format, format);
+            let mut model = Model::load(&gguf, cpu(), profile, Registry::builtin(), &options).expect("loads");
+            let said = feed(&mut model, &prompts[3]);
+            let d = compare("", &prompts[3], &said, ROUNDED, &mut Vec::new());
+            let at = compare("", &prompts[3], &said[..18], ROUNDED, &mut Vec::new());
+            println!(
+                "{format} chunk {chunk}: worst {:.2e} median {:.2e}, first 18 worst {:.2e}",
+                d.worst, d.median, at.worst
+            );
+        }
+    }
 }
