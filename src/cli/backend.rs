@@ -10,33 +10,56 @@ pub struct Chosen {
     pub why: String,
 }
 
+/// What `--backend` asks for. Known before a model is looked for, so that a slip costs no download.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wanted {
+    /// The best there is.
+    Auto,
+    /// The host's cores.
+    Cpu,
+    /// An adapter that wgpu sees.
+    Gpu(AdapterChoice),
+}
+
 const WORDS: &str = "auto, cpu, vulkan[:N], metal[:N], dx12[:N], gl[:N], wgpu, cuda[:N]";
 
-/// Opens what `word` names; `threads` is for the CPU, 0 for all.
+/// Reads the flag's word.
 ///
 /// # Errors
-/// `Usage` for another word; `Unsupported` when no such adapter serves.
-pub fn open(word: &str, threads: usize) -> Result<Chosen> {
-    let (name, index) = match word.split_once(':') {
-        None => (word, 0),
-        Some((name, number)) => {
-            let index = number.parse::<usize>().map_err(|_| unknown(word))?;
-            (name, index)
-        }
+/// `Usage` for a word that is not known; `Unsupported` for one that this build cannot serve.
+pub fn parse(word: &str) -> Result<Wanted> {
+    let (name, number) = match word.split_once(':') {
+        None => (word, None),
+        Some((name, number)) => (name, Some(number.parse::<usize>().map_err(|_| unknown(word))?)),
     };
-    match name {
-        "auto" if !word.contains(':') => auto(threads),
-        "cpu" if !word.contains(':') => cpu(threads, "asked for".into()),
-        "wgpu" if !word.contains(':') => {
-            gpu(&AdapterChoice::Auto { allow_software: true }, "asked for: the best adapter that wgpu sees".into())
+    match (name, number) {
+        ("auto", None) => Ok(Wanted::Auto),
+        ("cpu", None) => Ok(Wanted::Cpu),
+        ("wgpu", None) => Ok(Wanted::Gpu(AdapterChoice::Auto { allow_software: true })),
+        ("vulkan" | "metal" | "dx12" | "gl", _) => {
+            Ok(Wanted::Gpu(AdapterChoice::Api { api: name.into(), index: number.unwrap_or(0) }))
         }
-        "vulkan" | "metal" | "dx12" | "gl" => gpu(&AdapterChoice::Api { api: name.into(), index }, "asked for".into()),
-        "cuda" => Err(Error::new(
+        ("cuda", _) => Err(Error::new(
             ErrorKind::Unsupported,
             "the CUDA backend is not built yet",
             "use --backend vulkan on this card",
         )),
         _ => Err(unknown(word)),
+    }
+}
+
+/// Opens what is wanted; `threads` is for the CPU, 0 for all.
+///
+/// # Errors
+/// `Unsupported` when no such adapter serves.
+pub fn open(wanted: &Wanted, threads: usize) -> Result<Chosen> {
+    match wanted {
+        Wanted::Auto => auto(threads),
+        Wanted::Cpu => cpu(threads, "asked for".into()),
+        Wanted::Gpu(choice @ AdapterChoice::Auto { .. }) => {
+            gpu(choice, "asked for: the best adapter that wgpu sees".into())
+        }
+        Wanted::Gpu(choice) => gpu(choice, "asked for".into()),
     }
 }
 

@@ -14,6 +14,7 @@ use kvarto::model::tokenizer::Tokenizer;
 use kvarto::model::{LoadOptions, Model, store};
 use kvarto::profile::Profile;
 use kvarto::{Error, ErrorKind};
+use std::cell::Cell;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,7 +27,7 @@ pub struct GenerateCommand {
     /// The prompt
     #[arg(required_unless_present = "prompt_file", conflicts_with = "prompt_file")]
     prompt: Option<String>,
-    /// Read the prompt from a file, `-` for standard input
+    /// Read the prompt from a file, `-` for standard input; one line break at its end is left out
     #[arg(long, value_name = "FILE")]
     prompt_file: Option<PathBuf>,
     /// Put the prompt into the model's chat template, as the user's turn
@@ -122,6 +123,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     options.sampler.validate()?;
     let registry = Registry::builtin();
     let profile = profile(command, &registry)?;
+    let wanted = backend::parse(&command.backend)?;
     let text = prompt(command)?;
 
     let bar = Bar::new();
@@ -141,7 +143,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     }
     check_context(ids.len(), command.max_tokens, config.context_length)?;
 
-    let Chosen { backend, why } = backend::open(&command.backend, command.threads)?;
+    let Chosen { backend, why } = backend::open(&wanted, command.threads)?;
     let caps = backend.caps().clone();
     let load = LoadOptions {
         page_tokens: command.page_tokens,
@@ -161,8 +163,9 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     let seq = model.engine().create()?;
     let quiet = command.json;
     let mut out = std::io::stdout();
-    let mut closed = false;
-    let stop_asked = || cancelled.load(Ordering::SeqCst);
+    // A reader that has had enough (`| head -1`) ends the answer; it is no error.
+    let closed = Cell::new(false);
+    let stop_asked = || cancelled.load(Ordering::SeqCst) || closed.get();
     let result = generate(
         &mut model,
         &tokenizer,
@@ -170,8 +173,8 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
         &ids,
         &options,
         |piece| {
-            if !quiet && !closed {
-                closed = out.write_all(piece.as_bytes()).and_then(|()| out.flush()).is_err();
+            if !quiet && !closed.get() {
+                closed.set(out.write_all(piece.as_bytes()).and_then(|()| out.flush()).is_err());
             }
         },
         stop_asked,
@@ -194,7 +197,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     }
     times(&mut model, command.timing)?;
     Ok(match generation.finish_reason {
-        FinishReason::Cancelled => ExitCode::from(130),
+        FinishReason::Cancelled if !closed.get() => ExitCode::from(130),
         _ => ExitCode::SUCCESS,
     })
 }
@@ -202,7 +205,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
 fn profile(command: &GenerateCommand, registry: &Registry) -> kvarto::Result<Profile> {
     let mut profile = Profile::parse_kv(&command.kv, &registry.formats)?;
     if let Some(basis) = &command.basis {
-        kvarto::basis::BasisRegistry::builtin().by_name(basis)?;
+        kvarto::basis::BasisRegistry::builtin().by_name(basis).map_err(|e| e.context("--basis"))?;
         profile.k_basis = Some(basis.clone());
         profile.v_basis = Some(basis.clone());
     }
@@ -222,14 +225,22 @@ fn prompt(command: &GenerateCommand) -> kvarto::Result<String> {
     let fault = |path: &std::path::Path, e: &dyn std::fmt::Display| {
         Error::new(ErrorKind::File, format!("--prompt-file {}: {e}", path.display()), "give a readable UTF-8 text file")
     };
-    match (&command.prompt, &command.prompt_file) {
-        (Some(text), _) => Ok(text.clone()),
+    let mut text = match (&command.prompt, &command.prompt_file) {
+        (Some(text), _) => return Ok(text.clone()),
         (None, Some(path)) if path.as_os_str() == "-" => {
-            std::io::read_to_string(std::io::stdin()).map_err(|e| fault(path, &e))
+            std::io::read_to_string(std::io::stdin()).map_err(|e| fault(path, &e))?
         }
-        (None, Some(path)) => std::fs::read_to_string(path).map_err(|e| fault(path, &e)),
-        (None, None) => Err(Error::new(ErrorKind::Usage, "no prompt", "give a prompt or --prompt-file")),
+        (None, Some(path)) => std::fs::read_to_string(path).map_err(|e| fault(path, &e))?,
+        (None, None) => return Err(Error::new(ErrorKind::Usage, "no prompt", "give a prompt or --prompt-file")),
+    };
+    // Editors and `echo` end a text with a line break that is not meant: the model would begin a new line after it.
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
     }
+    Ok(text)
 }
 
 /// Says on standard error what was chosen and why.

@@ -37,6 +37,10 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let code = if error.use_stderr() { 2 } else { 0 };
+            if code == 2 && std::env::args_os().any(|word| word == "--json") {
+                report::usage(&error);
+                return ExitCode::from(code);
+            }
             // A closed pipe is all that can fail here, and then nobody reads.
             let _ = error.print();
             return ExitCode::from(code);

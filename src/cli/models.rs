@@ -4,6 +4,7 @@ mod info;
 mod progress;
 
 use std::io::{ErrorKind as IoKind, Write};
+use std::path::Path;
 
 use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
@@ -33,11 +34,18 @@ enum Action {
     Fetch {
         /// A name from `kvarto models list`
         name: String,
+        /// Write JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Print where a named model's file is; an error if it is not on this machine
     Path {
         /// A name from `kvarto models list`, or a path that ends in .gguf
+        #[arg(value_name = "NAME-or-FILE")]
         name: String,
+        /// Write JSON
+        #[arg(long)]
+        json: bool,
     },
     /// What a model's file holds: shape, tensors, tokenizer, cache size a token
     Info {
@@ -53,7 +61,11 @@ enum Action {
 impl ModelsCommand {
     /// Whether the answer is wanted as JSON.
     pub fn json(&self) -> bool {
-        matches!(self.action, Action::List { json: true } | Action::Info { json: true, .. })
+        let (Action::List { json }
+        | Action::Fetch { json, .. }
+        | Action::Path { json, .. }
+        | Action::Info { json, .. }) = &self.action;
+        *json
     }
 }
 
@@ -61,20 +73,28 @@ impl ModelsCommand {
 pub fn run(command: ModelsCommand) -> anyhow::Result<()> {
     match command.action {
         Action::List { json } => emit(&list(json)?),
-        Action::Fetch { name } => {
+        Action::Fetch { name, json } => {
             let entry = store::find(&name)?;
             let bar = Bar::new();
             let path = Store::of_user()?.fetch(entry, &bar)?;
             bar.finish();
-            emit(&format!("{}\n", path.display()))
+            emit(&place(&name, &path, json))
         }
-        Action::Path { name } => emit(&format!("{}\n", store::resolve(&name)?.display())),
+        Action::Path { name, json } => emit(&place(&name, &store::resolve(&name)?, json)),
         Action::Info { name, json } => {
             let path = store::resolve(&name)?;
             let gguf = Gguf::open(&path)?;
             let report = info::Report::of(&path, &gguf);
             emit(&if json { format!("{:#}\n", report.json()) } else { report.text() })
         }
+    }
+}
+
+/// Where a model's file is, as a line or as JSON.
+fn place(name: &str, path: &Path, json: bool) -> String {
+    match json {
+        true => format!("{:#}\n", json!({ "name": name, "path": path.display().to_string() })),
+        false => format!("{}\n", path.display()),
     }
 }
 

@@ -22,6 +22,17 @@ pub fn fault(error: &anyhow::Error, json: bool) {
     };
 }
 
+/// Writes what is wrong with the command line as JSON to standard output.
+pub fn usage(error: &clap::Error) {
+    let text = error.to_string();
+    let message = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+    let object = serde_json::json!({
+        "error": {"kind": "usage", "message": message, "remedy": "see `kvarto --help` or the command's --help"}
+    });
+    // A closed pipe is all that can fail here, and then nobody reads.
+    let _ = writeln!(std::io::stdout(), "{object}");
+}
+
 /// `12.3`, `0.45`, `1234`: three figures or so; `-` for nothing.
 pub fn figure(value: Option<f64>) -> String {
     match value {

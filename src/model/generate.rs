@@ -207,12 +207,13 @@ impl<'a> Speech<'a> {
 /// # Errors
 /// `Usage` with the limit, the count and the remedy.
 pub fn check_context(prompt_tokens: usize, max_tokens: usize, context_length: usize) -> Result<()> {
-    if prompt_tokens + max_tokens > context_length {
+    // No sum of what a user typed may overflow.
+    let all = prompt_tokens.saturating_add(max_tokens);
+    if all > context_length {
         return Err(Error::new(
             ErrorKind::Usage,
             format!(
-                "{prompt_tokens} prompt tokens and {max_tokens} new ones are {}; the model has {context_length} positions",
-                prompt_tokens + max_tokens
+                "{prompt_tokens} prompt tokens and {max_tokens} new ones are {all}; the model has {context_length} positions"
             ),
             "shorten the prompt or lower --max-tokens",
         ));

@@ -4,6 +4,8 @@
 pub mod affine;
 #[cfg(feature = "wgpu")]
 pub mod gpu;
+#[cfg(feature = "cli")]
+pub mod model;
 
 /// Prints why something is not tested here, or fails where `KVARTO_REQUIRE` (a comma-separated list such as
 /// `cpu,vulkan,gl,dawn,cuda`) says that it must be.
