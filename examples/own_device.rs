@@ -30,11 +30,11 @@ const BETWEEN: &str = "
 @group(0) @binding(3) var<storage, read_write> v: array<f32>;
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) row: vec3<u32>, @builtin(local_invocation_index) c: u32) {
-    let from = row.x * 256u;
-    let a = x[from + c];
-    let b = x[from + 128u + c];
-    q[from + c] = 4.0 * a;
-    q[from + 128u + c] = 3.0 * b;
+    let start = row.x * 256u;
+    let a = x[start + c];
+    let b = x[start + 128u + c];
+    q[start + c] = 4.0 * a;
+    q[start + 128u + c] = 3.0 * b;
     k[row.x * 128u + c] = 5.0 * a - b;
     v[row.x * 128u + c] = a * b + 0.5;
 }

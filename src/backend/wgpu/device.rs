@@ -8,7 +8,6 @@ use super::health::{ErrorSink, scoped};
 use super::pipelines::Pipelines;
 use super::poller::Poller;
 use super::read::Staging;
-use super::submit::refused;
 use super::timing::{self, Timer};
 use super::uniforms::Uniforms;
 use super::work::Work;
@@ -207,7 +206,7 @@ impl WgpuBackend {
             .encode(commands, encoder, None)
         });
         outcome?;
-        refused(error, "recording")
+        self.objection(error, "recording")
     }
 
     /// How often a submission was split because it was predicted to take longer than the watchdog limit.
@@ -237,7 +236,8 @@ impl Backend for WgpuBackend {
     }
 
     fn alloc(&mut self, label: &str, bytes: u64) -> Result<BufferId> {
-        self.sink.check()?;
+        // A lost device gives buffers that only look like some, so whether it is there is asked first.
+        self.refresh()?;
         self.buffers.alloc(&self.device, &self.caps, label, bytes)
     }
 
@@ -257,7 +257,7 @@ impl Backend for WgpuBackend {
         let mut at = offset;
         for chunk in bytes.chunks(WRITE_CHUNK_BYTES) {
             let ((), error) = scoped(&self.device, || self.queue.write_buffer(&target, at, chunk));
-            refused(error, "write")?;
+            self.objection(error, "write")?;
             at += chunk.len() as u64;
             self.pending_write_bytes += chunk.len() as u64;
             if self.pending_write_bytes >= MOST_PENDING_BYTES {
@@ -269,7 +269,11 @@ impl Backend for WgpuBackend {
 
     fn prepare(&mut self, specialisation: &Specialisation) -> Result<PipelineId> {
         self.sink.check()?;
-        self.pipelines.prepare(&self.device, &self.caps, specialisation)
+        let prepared = self.pipelines.prepare(&self.device, &self.caps, specialisation);
+        if prepared.is_err() {
+            self.refresh()?;
+        }
+        prepared
     }
 
     fn submit(&mut self, recording: Recording) -> Result<SubmissionId> {
@@ -314,7 +318,7 @@ impl Backend for WgpuBackend {
             let index = self.queue.submit([encoder.finish()]);
             (staging, index)
         });
-        refused(error, "read")?;
+        self.objection(error, "read")?;
         self.pending_write_bytes = 0;
         let read = self.staging.finish_when_mapped(&self.device, staging, bytes, &self.sink);
         self.poller.wait_for(index);

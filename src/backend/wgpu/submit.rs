@@ -26,6 +26,17 @@ impl WgpuBackend {
         Ok(())
     }
 
+    /// The device's objection to `what` as an error of ours; its loss, where that is what is behind it.
+    pub(super) fn objection(&mut self, error: Option<wgpu::Error>, what: &str) -> Result<()> {
+        let Some(error) = error else { return Ok(()) };
+        self.refresh()?;
+        let kind = match error {
+            wgpu::Error::OutOfMemory { .. } => ErrorKind::OutOfMemory,
+            _ => ErrorKind::Device,
+        };
+        Err(Error::new(kind, format!("the device refused a {what}: {}", full_text(&error)), ""))
+    }
+
     pub(super) fn submit_segment(&mut self, commands: &[Command]) -> Result<()> {
         if self.in_flight.len() >= MOST_IN_FLIGHT
             && let Some((_, oldest)) = self.in_flight.pop_front()
@@ -43,7 +54,7 @@ impl WgpuBackend {
         };
         let device = self.device.clone();
         let (outcome, error) = scoped(&device, || self.encode_and_submit(commands, queries.as_ref()));
-        refused(error, "submission")?;
+        self.objection(error, "submission")?;
         let (index, staging) = outcome?;
         self.pending_write_bytes = 0;
         self.last.0 += 1;
@@ -127,19 +138,5 @@ impl WgpuBackend {
             poller::wait(&self.device, &self.sink, &before, self.poller.slice());
         }
         self.refresh()
-    }
-}
-
-/// The device's objection to `what` as an error of ours.
-pub(super) fn refused(error: Option<wgpu::Error>, what: &str) -> Result<()> {
-    match error {
-        None => Ok(()),
-        Some(error) => {
-            let kind = match error {
-                wgpu::Error::OutOfMemory { .. } => ErrorKind::OutOfMemory,
-                _ => ErrorKind::Device,
-            };
-            Err(Error::new(kind, format!("the device refused a {what}: {}", full_text(&error)), ""))
-        }
     }
 }
