@@ -6,8 +6,8 @@ mod gguf_writer;
 
 use gguf_writer::{GgufWriter, V, tiny_llama};
 use kvarto::model::config::ModelConfig;
-use kvarto::num::rope::{Pairing, RopeScaling};
 use kvarto::model::gguf::{GgmlType, Gguf, dequantize};
+use kvarto::num::rope::{Pairing, RopeScaling};
 use kvarto::{Error, ErrorKind};
 
 /// The file must be refused with `kind`, and the message must hold every one of `words`.

@@ -1,6 +1,6 @@
 //! What a kernel is, said once: name, bindings, constants, and its code for each backend.
 
-use super::cpu::CpuCall;
+use super::cpu_call::CpuCall;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Codec;
 use std::fmt::Write as _;

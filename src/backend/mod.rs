@@ -6,13 +6,15 @@
 pub mod assemble;
 mod caps;
 pub mod cpu;
+mod cpu_call;
 mod declaration;
 mod recording;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
 
 pub use caps::{BackendKind, Caps};
-pub use cpu::{CpuBackend, CpuCall};
+pub use cpu::CpuBackend;
+pub use cpu_call::CpuCall;
 pub use declaration::{
     Access, BindingDecl, CodecUse, Constant, Element, KernelDecl, ParamDecl, ParamKind, Specialisation,
 };
