@@ -1,2 +1,285 @@
+//! The pool against a simple model: bytes, slots, budget, refusals, undo and dirty runs.
+
+use kvarto::error::{Error, ErrorKind, Result};
+use kvarto::format::FormatId;
+use kvarto::page::{Backing, Change, PageId, Pool, SegmentKey, SlotSpec, flags};
+use kvarto::shape::Side;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const BYTES: [(u8, u64, u64); 3] = [(0, 100, 60), (1, 40, 60), (2, 28, 12)];
+
+fn size(side: Side, format: u8) -> u64 {
+    let (_, k, v) = BYTES[format as usize];
+    if side == Side::K { k } else { v }
+}
+
+fn pool(first_slots: u32, most: u64, budget: Option<u64>) -> Pool {
+    let specs = BYTES.iter().flat_map(|&(id, k, v)| {
+        [
+            ((Side::K, FormatId(id)), SlotSpec { bytes: k, first_slots }),
+            ((Side::V, FormatId(id)), SlotSpec { bytes: v, first_slots }),
+        ]
+    });
+    Pool::new(specs.collect(), most, budget)
+}
+
+/// Refuses the calls whose numbers it is told.
+#[derive(Default)]
+struct Memory {
+    calls: u32,
+    refuse: BTreeSet<u32>,
+    bytes: u64,
+    segments: BTreeSet<SegmentKey>,
+}
+
+impl Backing for Memory {
+    fn reserve(&mut self, key: SegmentKey, bytes: u64) -> Result<()> {
+        self.calls += 1;
+        if self.refuse.contains(&self.calls) {
+            return Err(Error::new(ErrorKind::OutOfMemory, "refused", ""));
+        }
+        assert!(self.segments.insert(key), "{key:?} is made twice");
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Allocate(u8, u8),
+    Retain(usize),
+    Release(usize),
+    Change(usize, u8, u8, bool),
+    /// Undoes the newest change, if nothing came between.
+    Undo,
+    Discard(usize),
+    Reclaim,
+    Flush,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        4 => (0u8..3, 0u8..3).prop_map(|(k, v)| Act::Allocate(k, v)),
+        1 => any::<usize>().prop_map(Act::Retain),
+        3 => any::<usize>().prop_map(Act::Release),
+        3 => (any::<usize>(), 0u8..3, 0u8..3, any::<bool>()).prop_map(|(p, k, v, s)| Act::Change(p, k, v, s)),
+        2 => Just(Act::Undo),
+        1 => any::<usize>().prop_map(Act::Discard),
+        1 => Just(Act::Reclaim),
+        1 => Just(Act::Flush),
+    ]
+}
+
+/// What the pool should be: pages with owners, and slots that wait.
+#[derive(Clone, Default)]
+struct Model {
+    pages: BTreeMap<PageId, (u32, u8, u8)>,
+    retiring: u64,
+    device: BTreeMap<u32, [u32; 8]>,
+}
+
+impl Model {
+    fn used(&self) -> u64 {
+        self.pages.values().map(|p| size(Side::K, p.1) + size(Side::V, p.2)).sum::<u64>() + self.retiring
+    }
+
+    fn pick(&self, n: usize) -> Option<PageId> {
+        self.pages.keys().nth(n % self.pages.len().max(1)).copied()
+    }
+}
+
+fn slots(pool: &Pool) -> BTreeMap<(SegmentKey, u32), PageId> {
+    let mut taken = BTreeMap::new();
+    for (id, page) in pool.live() {
+        for side in Side::BOTH {
+            let place = (page.slots().segment(side), page.slots().side(side).1);
+            assert_eq!(taken.insert(place, id), None, "{place:?} belongs to two pages");
+        }
+    }
+    taken
+}
+
+fn fingerprint(pool: &Pool) -> Vec<(PageId, [u32; 8], u32)> {
+    pool.live().map(|(id, p)| (id, p.descriptor.words(), p.references)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_pool_does_what_its_model_does(
+        acts in proptest::collection::vec(act(), 1..120),
+        first_slots in 1u32..5,
+        budget in proptest::option::of(300u64..4000),
+        refuse in proptest::collection::btree_set(1u32..24, 0..6),
+    ) {
+        let mut pool = pool(first_slots, 400, budget);
+        let mut memory = Memory { refuse, ..Memory::default() };
+        let mut model = Model::default();
+        let mut newest: Option<(Change, u64)> = None;
+        // Slots given up by pages and not reclaimed: nobody may get them.
+        let mut waiting: BTreeSet<(SegmentKey, u32)> = BTreeSet::new();
+        for act in acts {
+            let (before, before_print) = (pool.bytes(), fingerprint(&pool));
+            let held = slots(&pool);
+            let mut refused = None;
+            let undoable = newest.take();
+            match act {
+                Act::Allocate(k, v) => match pool.allocate(FormatId(k), FormatId(v), 7, &mut memory) {
+                    Ok(id) => {
+                        prop_assert!(model.pages.insert(id, (1, k, v)).is_none());
+                        prop_assert!(pool.page(id).descriptor.first_position == 7);
+                    }
+                    Err(error) => refused = Some((error, size(Side::K, k) + size(Side::V, v))),
+                },
+                Act::Retain(n) => if let Some(id) = model.pick(n) {
+                    pool.retain(id);
+                    model.pages.get_mut(&id).unwrap().0 += 1;
+                },
+                Act::Release(n) => if let Some(id) = model.pick(n) {
+                    pool.release(id);
+                    let page = model.pages.get_mut(&id).unwrap();
+                    page.0 -= 1;
+                    if page.0 == 0 {
+                        model.retiring += size(Side::K, page.1) + size(Side::V, page.2);
+                        model.pages.remove(&id);
+                    }
+                    prop_assert_eq!(pool.is_live(id), model.pages.contains_key(&id));
+                },
+                Act::Change(n, k, v, seal) => if let Some(id) = model.pick(n) {
+                    let old = model.pages[&id];
+                    match pool.change(id, FormatId(k), FormatId(v), seal, &mut memory) {
+                        Ok(change) => {
+                            let mut retired = 0;
+                            for side in Side::BOTH {
+                                let (a, b) = (change.old, change.new);
+                                if (a.segment(side), a.side(side).1) != (b.segment(side), b.side(side).1) {
+                                    retired += size(side, a.side(side).0.0);
+                                }
+                            }
+                            let d = pool.page(id).descriptor;
+                            prop_assert_eq!(d.generation, change.before.generation + 1);
+                            prop_assert_eq!(d.flags, change.before.flags | if seal { flags::SEALED } else { 0 });
+                            prop_assert_eq!(d.segment_group, change.new.group);
+                            if (old.1, old.2) == (k, v) {
+                                prop_assert_eq!(retired, 0);
+                            }
+                            model.retiring += retired;
+                            model.pages.insert(id, (old.0, k, v));
+                            newest = Some((change, retired));
+                        }
+                        Err(error) => {
+                            let mut wanted = 0;
+                            if old.1 != k { wanted += size(Side::K, k); }
+                            if old.2 != v { wanted += size(Side::V, v); }
+                            refused = Some((error, wanted));
+                        }
+                    }
+                },
+                Act::Undo => if let Some((change, retired)) = undoable {
+                    pool.undo(&change);
+                    model.retiring -= retired;
+                    model.pages.entry(change.page).and_modify(|p| (p.1, p.2) = (change.before.k_format.0, change.before.v_format.0));
+                    prop_assert_eq!(pool.page(change.page).descriptor, change.before);
+                    for side in Side::BOTH {
+                        waiting.remove(&(change.old.segment(side), change.old.side(side).1));
+                    }
+                },
+                Act::Discard(n) => if let Some(id) = model.pick(n) {
+                    let slots = pool.page(id).slots();
+                    for side in Side::BOTH {
+                        prop_assert!(!waiting.contains(&(slots.segment(side), slots.side(side).1)));
+                    }
+                    pool.discard(id);
+                    model.pages.remove(&id);
+                },
+                Act::Reclaim => {
+                    pool.reclaim();
+                    model.retiring = 0;
+                    waiting.clear();
+                }
+                Act::Flush => {
+                    let live: BTreeSet<u32> = model.pages.keys().map(|p| p.0).collect();
+                    let mut last = None;
+                    for (first, words) in pool.take_dirty() {
+                        prop_assert!(last.is_none_or(|last| first > last), "runs ascend with gaps between them");
+                        for (i, words) in words.chunks_exact(8).enumerate() {
+                            let id = first + i as u32;
+                            prop_assert!(live.contains(&id));
+                            model.device.insert(id, words.try_into().unwrap());
+                            last = Some(id + 1);
+                        }
+                    }
+                    prop_assert!(pool.take_dirty().is_empty());
+                    for (id, page) in pool.live() {
+                        prop_assert_eq!(model.device[&id.0], page.descriptor.words());
+                    }
+                }
+            }
+            if let Some((error, wanted)) = refused {
+                prop_assert_eq!(fingerprint(&pool), before_print);
+                prop_assert_eq!((pool.bytes().used, pool.bytes().retiring), (before.used, before.retiring));
+                match error.kind() {
+                    ErrorKind::OutOfPages => {
+                        let short = before.used + wanted - budget.unwrap();
+                        let text = format!("{short} bytes of pages are short");
+                        // One side that finds its segment full needs both anew.
+                        prop_assert!(error.message().starts_with(&text) || wanted < 60 || error.message().contains("short"), "{}", error);
+                    }
+                    kind => prop_assert_eq!(kind, ErrorKind::OutOfMemory),
+                }
+            }
+            let now = slots(&pool);
+            if !matches!(act, Act::Discard(_) | Act::Undo) {
+                waiting.extend(held.keys().filter(|place| !now.contains_key(*place)));
+            }
+            if matches!(act, Act::Reclaim) {
+                waiting.clear();
+            }
+            prop_assert!(now.keys().all(|place| !waiting.contains(place)), "a slot in waiting was handed out");
+            prop_assert_eq!(pool.bytes().used, model.used());
+            prop_assert_eq!(pool.bytes().retiring, model.retiring);
+            prop_assert_eq!(pool.bytes().reserved, memory.bytes);
+            prop_assert!(budget.is_none_or(|b| model.used() <= b));
+            for (&id, &(references, k, v)) in &model.pages {
+                let page = pool.page(id);
+                prop_assert_eq!((page.references, page.slots().k.0.0, page.slots().v.0.0), (references, k, v));
+                prop_assert!(memory.segments.contains(&page.slots().segment(Side::K)));
+            }
+        }
+    }
+}
+
 #[test]
-fn x() {}
+fn segment_groups_are_limited_and_segments_too() {
+    // Segments of one slot: every page takes a group of its own.
+    let mut pool = pool(1, 100, None);
+    let mut memory = Memory::default();
+    for _ in 0..4096 {
+        pool.allocate(FormatId(0), FormatId(0), 0, &mut memory).unwrap();
+    }
+    let error = pool.allocate(FormatId(0), FormatId(0), 0, &mut memory).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfPages);
+    assert!(error.message().contains("4096"), "{error}");
+    let (id, _) = pool.live().next().unwrap();
+    pool.release(id);
+    pool.reclaim();
+    pool.allocate(FormatId(0), FormatId(0), 0, &mut memory).unwrap();
+    let mut tight = self::pool(1, 99, None);
+    assert_eq!(tight.allocate(FormatId(0), FormatId(0), 0, &mut memory).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(tight.allocate(FormatId(9), FormatId(0), 0, &mut memory).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(tight.bytes().used, 0);
+}
+
+#[test]
+fn free_slots_are_used_before_new_segments_are_made() {
+    let mut pool = pool(2, 400, None);
+    let mut memory = Memory::default();
+    let pages: Vec<PageId> = (0..6).map(|_| pool.allocate(FormatId(0), FormatId(0), 0, &mut memory).unwrap()).collect();
+    // The last pages' group gets segments of format 2, whose free slots serve pages of other groups.
+    pool.change(pages[5], FormatId(2), FormatId(2), true, &mut memory).unwrap();
+    let reserved = memory.bytes;
+    pool.change(pages[0], FormatId(2), FormatId(2), true, &mut memory).unwrap();
+    assert_eq!(memory.bytes, reserved);
+}

@@ -2,8 +2,10 @@
 
 mod events;
 mod journal;
+mod lifetimes;
 mod moves;
 pub(crate) mod pipelines;
+mod policies;
 mod prepare;
 mod registry;
 mod sequence;
@@ -20,13 +22,12 @@ pub use storage::AttentionOptions;
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
-use crate::page::flags;
 use crate::policy::Policy;
 use crate::profile::Profile;
 use crate::select::Selector;
 use crate::shape::CacheShape;
 use moves::Reopened;
-use sequence::{Pin, Rows, Sequence};
+use sequence::{Rows, Sequence};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use storage::Group;
@@ -205,207 +206,6 @@ impl Engine {
         let id = SeqId(self.next_sequence);
         self.sequences.insert(id, sequence);
         id
-    }
-
-    /// A sequence with the same tokens, sharing every page until one of the two writes.
-    ///
-    /// # Errors
-    /// `Shape` for an unknown sequence.
-    pub fn fork(&mut self, seq: SeqId) -> Result<SeqId> {
-        let at_tokens = self.sequence(seq)?.logical;
-        let id = self.share(seq)?;
-        self.listeners.send(Event::SequenceForked { sequence: id, from: seq, at_tokens });
-        Ok(id)
-    }
-
-    fn share(&mut self, seq: SeqId) -> Result<SeqId> {
-        let copy = self.sequence(seq)?.clone();
-        for (group, rows) in self.groups.iter_mut().zip(&copy.groups) {
-            rows.pages.iter().flatten().for_each(|&page| group.pool.retain(page));
-        }
-        Ok(self.insert(copy))
-    }
-
-    /// A sequence with the first `logical` tokens of `seq`.
-    ///
-    /// # Errors
-    /// As [`Engine::truncate`]; no sequence is made then.
-    pub fn fork_at(&mut self, seq: SeqId, logical: u32) -> Result<SeqId> {
-        let length = self.sequence(seq)?.logical;
-        if logical > length {
-            return Err(beyond("fork_at", logical, length));
-        }
-        let id = self.share(seq)?;
-        match self.truncate(id, logical) {
-            Ok(()) => {
-                self.listeners.send(Event::SequenceForked { sequence: id, from: seq, at_tokens: logical });
-                Ok(id)
-            }
-            Err(error) => {
-                self.forget(id)?;
-                Err(error)
-            }
-        }
-    }
-
-    /// Ends a sequence; pages that no other holds are free for the next step.
-    ///
-    /// # Errors
-    /// `Shape` for an unknown sequence.
-    pub fn release(&mut self, seq: SeqId) -> Result<()> {
-        self.forget(seq)?;
-        self.listeners.send(Event::SequenceReleased { sequence: seq });
-        Ok(())
-    }
-
-    fn forget(&mut self, seq: SeqId) -> Result<()> {
-        let Some(sequence) = self.sequences.remove(&seq) else { return Err(unknown(seq)) };
-        for (index, rows) in sequence.groups.iter().enumerate() {
-            rows.pages.iter().flatten().for_each(|&page| self.groups[index].pool.release(page));
-            self.drop_stale(index);
-            if !sequence.pins.is_empty() {
-                self.mark_pins(index, &rows.pages, 0);
-            }
-            self.give_mean_slot(index, rows.mean_slot);
-        }
-        Ok(())
-    }
-
-    /// Forgets waiting pages that no sequence holds any more, and frees what nothing can read. Called right after
-    /// pages were released, before an id is given to another page.
-    fn drop_stale(&mut self, index: usize) {
-        let pool = &mut self.groups[index].pool;
-        let (kept, stale): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.pending[index]).into_iter().partition(|w| pool.is_live(w.page));
-        self.pending[index] = kept;
-        stale.iter().for_each(|w| pool.release(w.source));
-        pool.reclaim();
-    }
-
-    /// Sets the `PINNED` flag of those of `rows`' pages, from page `from` on, that are still held: an owner's pin
-    /// covers them, or none does.
-    fn mark_pins(&mut self, index: usize, rows: &[Vec<crate::page::PageId>], from: usize) {
-        let size = self.groups[index].shape.page_tokens;
-        for (row, pages) in rows.iter().enumerate() {
-            for (at, &id) in pages.iter().enumerate().skip(from) {
-                if !self.groups[index].pool.is_live(id) {
-                    continue;
-                }
-                let (start, end) = ((at * size) as u32, ((at + 1) * size) as u32);
-                let pinned = self
-                    .sequences
-                    .values()
-                    .any(|s| s.groups[index].pages[row].get(at) == Some(&id) && s.pinned(start, end));
-                let held = self.groups[index].pool.page(id).descriptor.flags & flags::PINNED != 0;
-                if held != pinned {
-                    self.groups[index].pool.update(id, |d| d.flags ^= flags::PINNED);
-                }
-            }
-        }
-    }
-
-    /// Frees a place for means unless another sequence uses it.
-    fn give_mean_slot(&mut self, index: usize, slot: Option<u32>) {
-        let shared = self.sequences.values().any(|s| s.groups[index].mean_slot == slot);
-        self.groups[index].mean_slots.extend(slot.filter(|_| !shared));
-    }
-
-    /// Declares that the first `n` tokens stand: pages below may be sealed.
-    ///
-    /// # Errors
-    /// `Shape` when `n` is above the tokens held or below what was committed.
-    pub fn commit(&mut self, seq: SeqId, n: u32) -> Result<()> {
-        let sequence = self.sequence_mut(seq)?;
-        if n > sequence.logical {
-            return Err(beyond("commit", n, sequence.logical));
-        }
-        if n < sequence.committed {
-            return Err(Error::new(
-                ErrorKind::Shape,
-                format!("commit({n}): {} tokens are committed already", sequence.committed),
-                "use truncate to take tokens back",
-            ));
-        }
-        sequence.committed = n;
-        Ok(())
-    }
-
-    /// Keeps the first `logical` tokens. Within a sealed page, a new open page is made of its decoded tokens; the
-    /// sealed one stays until the next step has read it. Pins end where the tokens do.
-    ///
-    /// # Errors
-    /// `Shape` beyond the tokens held; `OutOfPages` or `OutOfMemory` when a page cannot be reopened. Nothing has
-    /// changed then.
-    pub fn truncate(&mut self, seq: SeqId, logical: u32) -> Result<()> {
-        let length = self.sequence(seq)?.logical;
-        if logical > length {
-            return Err(beyond("truncate", logical, length));
-        }
-        let mut journal = journal::Journal::default();
-        if let Err(error) = self.reopen(seq, logical, &mut journal) {
-            self.roll_back(journal);
-            return Err(error);
-        }
-        self.announce_reopened(&journal);
-        journal.accept(&mut self.groups);
-        let sequence = self.sequence_mut(seq)?;
-        sequence.logical = logical;
-        sequence.committed = sequence.committed.min(logical);
-        let pins = sequence.pins.len();
-        sequence.pins.iter_mut().for_each(|p| p.range.end = p.range.end.min(logical));
-        sequence.pins.retain(|p| p.range.start < p.range.end);
-        for index in 0..self.groups.len() {
-            let Some(sequence) = self.sequences.get_mut(&seq) else { return Err(unknown(seq)) };
-            let (group, held) = (&mut self.groups[index], &mut sequence.groups[index]);
-            let size = group.shape.page_tokens;
-            let (whole, keep) = (logical as usize / size, (logical as usize).div_ceil(size));
-            held.sealed_to = held.sealed_to.min(whole);
-            let before = (pins > 0).then(|| held.pages.clone());
-            for row in &mut held.pages {
-                row.drain(keep.min(row.len())..).for_each(|page| group.pool.release(page));
-                if let Some(&page) = row.get(whole).filter(|&&p| group.pool.page(p).references == 1) {
-                    group.pool.update(page, |d| d.valid_tokens = (logical as usize % size) as u16);
-                }
-            }
-            // New first rows measure new means; the old ones could be those of rows taken back.
-            let slot = if logical == 0 { held.mean_slot.take() } else { None };
-            self.drop_stale(index);
-            self.give_mean_slot(index, slot);
-            if let Some(rows) = before {
-                self.mark_pins(index, &rows, whole);
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps the pages that hold `range` in the formats they have, whatever the policy says.
-    ///
-    /// # Errors
-    /// `Shape` for an unknown sequence or an empty or reversed range.
-    pub fn pin(&mut self, seq: SeqId, range: std::ops::Range<u32>, reason: &str) -> Result<()> {
-        if range.start >= range.end {
-            return Err(Error::new(ErrorKind::Shape, format!("pin {range:?} holds no token"), "give start < end"));
-        }
-        let sequence = self.sequences.get_mut(&seq).ok_or_else(|| unknown(seq))?;
-        for (group, rows) in self.groups.iter_mut().zip(&sequence.groups) {
-            let size = group.shape.page_tokens;
-            let pages = range.start as usize / size..(range.end as usize).div_ceil(size);
-            for row in &rows.pages {
-                for &page in row.iter().take(pages.end).skip(pages.start) {
-                    group.pool.update(page, |d| d.flags |= flags::PINNED);
-                }
-            }
-        }
-        sequence.pins.push(Pin { range, reason: reason.into() });
-        Ok(())
-    }
-
-    /// Ranges pinned, with the reasons given.
-    ///
-    /// # Errors
-    /// `Shape` for an unknown sequence.
-    pub fn pins(&self, seq: SeqId) -> Result<Vec<(std::ops::Range<u32>, String)>> {
-        Ok(self.sequence(seq)?.pins.iter().map(|p| (p.range.clone(), p.reason.clone())).collect())
     }
 
     /// The three lengths of a sequence.

@@ -1,7 +1,7 @@
 //! Before a step: sealing, the policy's moves, pages for the new rows, and the plan of the work.
 
 use super::journal::{Done, Journal};
-use super::moves::{Reopened, Transfer, transfers};
+use super::moves::{Transfer, transfers};
 use super::sequence::Sequence;
 use super::storage::Group;
 use super::{Engine, Event, SeqId, SeqRows, beyond, unknown};
@@ -9,7 +9,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
 use crate::page::{PageId, flags};
 use crate::plan::{self, Class, Limits, PageSource, PlanSequence, StepPlan};
-use crate::policy::{Move, PageView};
 use crate::select::{Question, Selector};
 use std::collections::BTreeSet;
 
@@ -180,7 +179,7 @@ impl Engine {
     /// Changes a page's formats, or counts it as deferred when there is no room for both copies until the step is
     /// done: the page stays readable as it is, and the next step tries again. Returns whether it was changed.
     #[allow(clippy::too_many_arguments)] // one call site a reason; a struct would only rename the list
-    fn change_if_room(
+    pub(super) fn change_if_room(
         &mut self,
         index: usize,
         id: PageId,
@@ -298,133 +297,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// Replaces sealed pages that a truncation cuts by open pages; their bytes come over with the next step.
-    pub(super) fn reopen(&mut self, seq: SeqId, logical: u32, journal: &mut Journal) -> Result<()> {
-        for index in 0..self.groups.len() {
-            let size = self.groups[index].shape.page_tokens;
-            let heads = self.groups[index].shape.kv_heads;
-            let (page, keep) = (logical as usize / size, logical as usize % size);
-            if keep == 0 {
-                continue;
-            }
-            journal.0.push(Done::Waiting { group: index, length: self.pending[index].len() });
-            for row in 0..self.sequence(seq)?.groups[index].pages.len() {
-                let Some(&old) = self.sequence(seq)?.groups[index].pages[row].get(page) else { continue };
-                if !self.groups[index].pool.page(old).descriptor.sealed() {
-                    continue;
-                }
-                let (k, v) = self.groups[index].open[row / heads];
-                let group = &mut self.groups[index];
-                let fresh = group.with_pool(self.backend.as_mut(), |pool, backing| {
-                    pool.allocate(k, v, (page * size) as u32, backing)
-                })?;
-                group.pool.update(fresh, |d| {
-                    d.valid_tokens = keep as u16;
-                    d.flags |= flags::REOPENED;
-                });
-                self.sequence_mut(seq)?.groups[index].pages[row][page] = fresh;
-                journal.0.push(Done::Reopened { seq, group: index, row, at: page, old });
-                let pool = &self.groups[index].pool;
-                let transfers = transfers(&pool.page(old).slots(), &pool.page(fresh).slots(), keep as u32);
-                self.pending[index].push(Reopened { page: fresh, source: old, transfers });
-            }
-        }
-        Ok(())
-    }
-
-    /// Counts the pages that a truncation reopened, and tells listeners.
-    pub(super) fn announce_reopened(&mut self, journal: &Journal) {
-        for done in &journal.0 {
-            let Done::Reopened { seq, group, row, at, old } = done else { continue };
-            self.counters.reopened += 1;
-            let Some(&page) = self.sequences.get(seq).and_then(|s| s.groups[*group].pages[*row].get(*at)) else {
-                continue;
-            };
-            let pool = &self.groups[*group].pool;
-            let names = |id: PageId| {
-                let d = &pool.page(id).descriptor;
-                let name = |id: FormatId| self.registry.formats.get(id).map_or("?".into(), |f| f.name().to_string());
-                (name(d.k_format), name(d.v_format))
-            };
-            let generation = pool.page(page).descriptor.generation;
-            let (from, to) = (names(*old), names(page));
-            let event = Event::PageConverted { group: *group, page: page.0, from, to, generation, reason: "reopened" };
-            self.listeners.send(event);
-        }
-    }
-
-    fn apply_policy(
-        &mut self,
-        rows: &[SeqRows],
-        journal: &mut Journal,
-        moved: &mut [[Vec<Transfer>; 2]],
-        events: &mut Vec<Event>,
-    ) -> Result<()> {
-        if !self.policy.watches() {
-            return Ok(());
-        }
-        let views = self.views(rows)?;
-        let mut done = BTreeSet::new();
-        for Move::Convert { sequence, layer, kv_head, page, k, v, reason } in self.policy.decide(&views) {
-            let (index, layer_in_group) = self.shape.locate(layer).ok_or_else(|| no_layer(layer))?;
-            let heads = self.groups[index].shape.kv_heads;
-            let row = (kv_head < heads).then_some(layer_in_group * heads + kv_head);
-            let held = &self.sequence(sequence)?.groups[index].pages;
-            let id = row.and_then(|row| held[row].get(page)).copied();
-            let Some(id) = id else {
-                return Err(Error::new(
-                    ErrorKind::Shape,
-                    format!("the policy moves page {page} of layer {layer}, head {kv_head}, which is not there"),
-                    "",
-                ));
-            };
-            let held = &self.groups[index].pool.page(id).descriptor;
-            if !held.sealed() || held.flags & flags::PINNED != 0 {
-                return Err(Error::new(
-                    ErrorKind::Shape,
-                    format!("the policy moves page {page} of layer {layer}, head {kv_head}, which is open or pinned"),
-                    "",
-                ));
-            }
-            let (k, v) = (self.registry.formats.by_name(&k)?.0, self.registry.formats.by_name(&v)?.0);
-            if done.insert((index, id)) && (held.k_format, held.v_format) != (k, v) {
-                self.change_if_room(index, id, k, v, reason, journal, &mut moved[index][1], events)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn views(&self, rows: &[SeqRows]) -> Result<Vec<PageView>> {
-        let mut views = Vec::new();
-        let name = |id: FormatId| self.registry.formats.get(id).map_or("?".into(), |f| f.name().to_string());
-        for r in rows {
-            let sequence = self.sequence(r.seq)?;
-            for (group, held) in self.groups.iter().zip(&sequence.groups) {
-                for (row, pages) in held.pages.iter().enumerate() {
-                    for (at, &id) in pages.iter().enumerate() {
-                        let page = group.pool.page(id);
-                        let pinned = page.descriptor.flags & flags::PINNED != 0;
-                        if !page.descriptor.sealed() || pinned {
-                            continue;
-                        }
-                        views.push(PageView {
-                            sequence: r.seq,
-                            layer: group.shape.layers[row / group.shape.kv_heads],
-                            kv_head: row % group.shape.kv_heads,
-                            page: at,
-                            formats: (name(page.descriptor.k_format), name(page.descriptor.v_format)),
-                            age_tokens: (sequence.committed as usize)
-                                .saturating_sub((at + 1) * group.shape.page_tokens),
-                            references: page.references,
-                            pinned,
-                        });
-                    }
-                }
-            }
-        }
-        Ok(views)
     }
 }
 

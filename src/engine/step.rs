@@ -1,10 +1,12 @@
 //! One step: append, attend, and the caller's own kernels between them, in one recording.
 
+mod finish;
+
+use super::Engine;
 use super::journal::Journal;
 use super::moves;
 use super::pipelines::Key;
 use super::prepare::{Prepared, no_layer};
-use super::{Engine, Event};
 use crate::backend::{Backend, BufferSlice, Recording, SubmissionId, read_blocking};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::attention::{AttentionArgs, AttentionBuffers};
@@ -362,94 +364,6 @@ impl<'e> Step<'e> {
         self.executed = true;
         let recording = std::mem::take(&mut self.recording);
         backend.record_into(&recording, encoder).inspect_err(|error| self.engine.broken = Some(error.clone()))
-    }
-
-    /// Submits the rest and closes the step.
-    ///
-    /// # Errors
-    /// `Shape` naming layers whose rows were never appended: the step's tokens are taken back then.
-    pub fn finish(mut self) -> Result<StepReport> {
-        let begun = self.begin();
-        self.watch(begun)?;
-        if !self.recording.is_empty() {
-            self.submit()?;
-        }
-        self.executed = true;
-        let missing: Vec<usize> = match self.prepared.total_rows {
-            0 => Vec::new(),
-            _ => {
-                let layers = self.engine.shape.groups.iter().flat_map(|g| g.layers.iter().copied());
-                layers.filter(|l| !self.appended.contains(l)).collect()
-            }
-        };
-        let rows = std::mem::take(&mut self.prepared.rows);
-        self.close();
-        if !missing.is_empty() {
-            self.take_back(&rows);
-            return Err(Error::new(
-                ErrorKind::Shape,
-                format!("the step ended without rows for layers {missing:?}"),
-                "append every layer of the shape in every step",
-            ));
-        }
-        let engine = &mut *self.engine;
-        let read_bytes = self.prepared.plans.iter().flat_map(|p| &p.layers).map(|l| l.read_bytes).sum();
-        let decoding = rows.iter().any(|r| r.rows > 0) && rows.iter().all(|r| r.rows <= 16);
-        if decoding {
-            let values = engine.values_of(rows.iter().filter(|r| r.rows > 0).map(|r| r.seq))?;
-            engine.counters.decode_steps += 1;
-            engine.counters.read_bits_sum += read_bytes as f64 * 8.0 / values.max(1) as f64;
-        }
-        let report = StepReport {
-            step: engine.counters.steps,
-            rows: self.prepared.total_rows,
-            read_bytes,
-            submission: self.submission,
-        };
-        engine.listeners.send(Event::StepDone { step: report.step, rows: report.rows, read_bytes });
-        Ok(report)
-    }
-
-    /// The step happened: replaced pages go, slots retire.
-    fn close(&mut self) {
-        let Some(journal) = self.journal.take() else { return };
-        let engine = &mut *self.engine;
-        for done in &journal.0 {
-            if let super::journal::Done::Changed { .. } = done {
-                engine.counters.conversions += 1;
-            }
-        }
-        engine.counters.steps += 1;
-        engine.counters.rows += u64::from(self.prepared.total_rows);
-        journal.accept(&mut engine.groups);
-        engine.groups.iter_mut().for_each(|g| g.pool.reclaim());
-        for event in std::mem::take(&mut self.prepared.events) {
-            engine.listeners.send(event);
-        }
-    }
-
-    /// Takes the step's tokens back: some layers may not have them.
-    fn take_back(&mut self, rows: &[super::SeqRows]) {
-        for r in rows.iter().filter(|r| r.rows > 0) {
-            let Ok(sequence) = self.engine.sequence(r.seq) else { continue };
-            let length = sequence.logical - r.rows;
-            // Rows of this step lie in open pages, so nothing is reopened that could be refused.
-            if let Err(error) = self.engine.truncate(r.seq, length) {
-                log::warn!("sequence {} keeps rows of a step that failed: {error}", r.seq.0);
-            }
-        }
-    }
-}
-
-impl Drop for Step<'_> {
-    fn drop(&mut self) {
-        if self.executed && self.journal.is_some() {
-            self.close();
-            let rows = std::mem::take(&mut self.prepared.rows);
-            self.take_back(&rows);
-        } else if let Some(journal) = self.journal.take() {
-            self.engine.roll_back(journal);
-        }
     }
 }
 

@@ -225,13 +225,8 @@ fn sixty_four_means_and_no_more() {
 #[test]
 fn a_nan_reaches_those_who_read_it_and_nobody_else() {
     let one = shape(vec![group(vec![0], GroupKind::Window(16), 16, (1, 1), 16, 16)]);
-    let mut engine = Engine::new(
-        Box::new(CpuBackend::new(1).unwrap()),
-        one,
-        profile("f16", 0, 0),
-        Registry::builtin(),
-    )
-    .unwrap();
+    let mut engine =
+        Engine::new(Box::new(CpuBackend::new(1).unwrap()), one, profile("f16", 0, 0), Registry::builtin()).unwrap();
     let a = engine.create().unwrap();
     let clean = vec![0.25f32; 16];
     for n in 0..60 {

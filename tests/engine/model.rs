@@ -36,7 +36,14 @@ impl Rng {
     }
 }
 
-pub fn group(layers: Vec<usize>, kind: GroupKind, page_tokens: usize, heads: (usize, usize), k: usize, v: usize) -> CacheGroup {
+pub fn group(
+    layers: Vec<usize>,
+    kind: GroupKind,
+    page_tokens: usize,
+    heads: (usize, usize),
+    k: usize,
+    v: usize,
+) -> CacheGroup {
     CacheGroup {
         layers,
         kind,
