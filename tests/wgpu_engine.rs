@@ -94,7 +94,7 @@ fn small_bindings_give_the_same_results() {
     let work = Workload::long(9);
     let (mut whole, mut small) = (engine(whole, &case), engine(small, &case));
     let (expected, got) = (work.run(&mut whole), work.run(&mut small));
-    assert!(small.stats().memory.used_slot_bytes > 3 << 20, "{:?}", small.stats().memory);
+    assert!(small.stats().memory.used_slot_bytes > 2 << 20, "{:?}", small.stats().memory);
     let off = worst(&got, &expected, case.head_dim);
     println!("1 MiB bindings: off by {off:.1e}, the same bits: {}", got == expected);
     assert!(off <= case.tolerance, "off by {off}");

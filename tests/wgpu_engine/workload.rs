@@ -96,7 +96,7 @@ impl Workload {
     /// Three long sequences, a fork and a few decoding steps.
     pub fn long(seed: u64) -> Self {
         let mut list = vec![Do::Create, Do::Create, Do::Create];
-        list.extend((0..7).map(|i| Do::Step(vec![(0, 100 + i), (1, 95), (2, 18)])));
+        list.extend((0..22).map(|i| Do::Step(vec![(0, 30 + i % 2), (1, 28), (2, 6)])));
         list.push(Do::Fork(0));
         list.extend((0..4).map(|_| Do::Step(vec![(0, 1), (1, 1), (2, 1), (3, 1)])));
         list.push(Do::Truncate(3, 300));

@@ -8,10 +8,14 @@ impl Step<'_> {
     /// Submits the rest and closes the step.
     ///
     /// # Errors
-    /// `Shape` naming layers whose rows were never appended: the step's tokens are taken back then.
+    /// `Shape` naming layers whose rows were never appended: the step's tokens are taken back then. What the device
+    /// said, if it failed in this step.
     pub fn finish(mut self) -> Result<StepReport> {
         let begun = self.begin();
         self.watch(begun)?;
+        if let Some(error) = &self.engine.broken {
+            return Err(error.clone());
+        }
         if !self.recording.is_empty() {
             self.submit()?;
         }
