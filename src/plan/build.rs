@@ -1,6 +1,7 @@
 //! Building a step's plan.
 
 use super::{AppendBatch, Batch, Class, LayerPlan, Limits, PageSource, PlanSequence, Route, StepPlan};
+use crate::kernel::append::NO_PAGE;
 use std::collections::BTreeMap;
 
 /// Rows that share work items: a decoding sequence, or a tile of a prefill.
@@ -36,8 +37,6 @@ struct List {
 }
 
 const ROW_WORDS: usize = 4;
-/// No page of this class for that head.
-const NO_PAGE: u32 = u32::MAX;
 
 /// Plans one step of one cache group.
 pub fn build(limits: &Limits, sequences: &[PlanSequence], source: &dyn PageSource) -> StepPlan {
