@@ -28,7 +28,12 @@ fn main(
     let item = params.items_at + group / (2u * KV_HEADS) * 4u;
     let row = tables[item];
     let token = tables[item + 1u];
-    let desc = tables[tables[item + 2u] + head] * 8u;
+    let page = tables[tables[item + 2u] + head];
+    // This head's page is of another class: another dispatch writes it.
+    if (page == 0xffffffffu) {
+        return;
+    }
+    let desc = page * 8u;
     let mean_slot = tables[params.rows_at + row * 4u + 3u];
     let mean_at = mean_slot * params.mean_stride + params.mean_layer_at + head * (K_DIM + V_DIM);
 

@@ -55,6 +55,9 @@ pub static DECL: KernelDecl = KernelDecl {
 /// Words of an append item in `tables`: row, token_in_page, desc_list, 0.
 pub const ITEM_WORDS: usize = 4;
 
+/// In a descriptor list: this head's page is of another class, and another dispatch writes it.
+pub const NO_PAGE: u32 = u32::MAX;
+
 /// Buffers of a dispatch.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
@@ -171,7 +174,8 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
     for index in 0..items {
         let [row, token, desc_list, _] = item::<ITEM_WORDS>(tables, items_at, index)?;
         let [_, _, _, mean_slot] = item::<ROW_WORDS>(tables, rows_at, row)?;
-        for (head, &id) in range(tables, desc_list, heads, "descriptor list")?.iter().enumerate() {
+        let pages = range(tables, desc_list, heads, "descriptor list")?.iter().enumerate();
+        for (head, &id) in pages.filter(|&(_, &id)| id != NO_PAGE) {
             let descriptor = descriptor(descs, id as usize)?;
             let mean_at = means.at(mean_slot, head);
             writes[0].push(Write { slot: descriptor.k_slot, token, row, head, mean_at });

@@ -1,6 +1,7 @@
 //! Building a step's plan.
 
 use super::{AppendBatch, Batch, Class, LayerPlan, Limits, PageSource, PlanSequence, Route, StepPlan};
+use crate::kernel::append::NO_PAGE;
 use std::collections::BTreeMap;
 
 /// Rows that share work items: a decoding sequence, or a tile of a prefill.
@@ -19,16 +20,23 @@ impl Entry {
     }
 }
 
-/// A work item before it has its place in the table.
+/// A work item before it has its place in the table: pages `ids` of list `list`.
 struct Item {
     entry: usize,
     kv_head: usize,
+    list: usize,
+    ids: std::ops::Range<usize>,
+}
+
+/// The pages of one class that an entry reads for a head.
+struct List {
+    entry: usize,
+    kv_head: usize,
+    class: Class,
     ids: Vec<u32>,
 }
 
 const ROW_WORDS: usize = 4;
-/// No page of this class for that head.
-const NO_PAGE: u32 = u32::MAX;
 
 /// Plans one step of one cache group.
 pub fn build(limits: &Limits, sequences: &[PlanSequence], source: &dyn PageSource) -> StepPlan {
@@ -135,9 +143,9 @@ fn plan_attend(
     tables: &mut Vec<u32>,
 ) -> (LayerPlan, usize) {
     // Page lists by class for every (entry, head), and from their total the size of an item.
-    let mut lists: Vec<BTreeMap<Class, Vec<u32>>> = Vec::with_capacity(entries.len() * limits.kv_heads);
+    let mut lists: Vec<List> = Vec::with_capacity(entries.len() * limits.kv_heads * 2);
     let (mut total, mut read_bytes) = (0usize, 0u64);
-    for entry in entries {
+    for (at, entry) in entries.iter().enumerate() {
         for kv_head in 0..limits.kv_heads {
             let pages = source.pages(entry.sequence, layer, kv_head);
             let end = pages.len().min(entry.last_position() as usize / limits.page_tokens + 1);
@@ -147,16 +155,26 @@ fn plan_attend(
             };
             let question =
                 source.question(entry.sequence, layer, kv_head, entry.first_position, entry.last_position(), end);
-            let mut by_class: BTreeMap<Class, Vec<u32>> = BTreeMap::new();
+            // Classes are few and change seldom from page to page: the last page's list is the likeliest.
+            let (first, mut last) = (lists.len(), 0);
             for page in (start..end).filter(|&p| source.reads(&question, p)) {
                 let class = source.class(pages[page]);
-                by_class.entry(class).or_default().push(pages[page].0);
-                total += 1;
-                if matches!(entry.route, Route::Decode(_)) {
-                    read_bytes += source.class_bytes(class);
+                if lists.get(last).is_none_or(|list| last < first || list.class != class) {
+                    last = match lists[first..].iter().position(|list| list.class == class) {
+                        Some(found) => first + found,
+                        None => {
+                            lists.push(List { entry: at, kv_head, class, ids: Vec::with_capacity(end - page) });
+                            lists.len() - 1
+                        }
+                    };
                 }
+                lists[last].ids.push(pages[page].0);
+                total += 1;
             }
-            lists.push(by_class);
+            if matches!(entry.route, Route::Decode(_)) {
+                let bytes = lists[first..].iter().map(|list| list.ids.len() as u64 * source.class_bytes(list.class));
+                read_bytes += bytes.sum::<u64>();
+            }
         }
     }
     let states_per_entry = entries.iter().map(|e| e.rows as usize * limits.group).max().unwrap_or(1);
@@ -165,15 +183,12 @@ fn plan_attend(
     let pages_per_item = total.div_ceil(target).max(1);
 
     let mut batches: BTreeMap<(Route, Class), Vec<Item>> = BTreeMap::new();
-    for (at, by_class) in lists.into_iter().enumerate() {
-        let (entry, kv_head) = (at / limits.kv_heads, at % limits.kv_heads);
-        for (class, ids) in by_class {
-            // Even shares: 33 pages at 32 an item are two items of 17 and 16, not of 32 and 1.
-            let parts = ids.len().div_ceil(pages_per_item);
-            let share = ids.len().div_ceil(parts);
-            let items = batches.entry((entries[entry].route, class)).or_default();
-            items.extend(ids.chunks(share).map(|ids| Item { entry, kv_head, ids: ids.to_vec() }));
-        }
+    for (at, &List { entry, kv_head, class, ref ids }) in lists.iter().enumerate() {
+        // Even shares: 33 pages at 32 an item are two items of 17 and 16, not of 32 and 1.
+        let share = ids.len().div_ceil(ids.len().div_ceil(pages_per_item));
+        let items = batches.entry((entries[entry].route, class)).or_default();
+        let starts = (0..ids.len()).step_by(share);
+        items.extend(starts.map(|s| Item { entry, kv_head, list: at, ids: s..(s + share).min(ids.len()) }));
     }
 
     let mut plan = LayerPlan { read_bytes, ..LayerPlan::default() };
@@ -184,7 +199,7 @@ fn plan_attend(
         for item in &items {
             let entry = &entries[item.entry];
             let ids_at = tables.len() as u32;
-            tables.extend(&item.ids);
+            tables.extend_from_slice(&lists[item.list].ids[item.ids.clone()]);
             words.extend([
                 entry.row_start,
                 entry.rows,

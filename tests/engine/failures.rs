@@ -39,9 +39,9 @@ fn a_spent_budget_names_the_bytes_and_can_be_freed() {
         rig.check();
     }
     assert_eq!(refused, 3);
-    rig.truncate(b, 3).unwrap();
+    rig.truncate(b, 16).unwrap();
     rig.step(&[(b, 0, true)]).unwrap();
-    rig.step(&[(a, 1, true), (b, 1, true)]).unwrap();
+    rig.step(&[(b, 1, true)]).unwrap();
     rig.release(b);
     rig.step(&[(a, 9, true)]).unwrap();
     rig.check();

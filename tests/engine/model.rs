@@ -1,9 +1,10 @@
 //! An engine, and what it should hold: every sequence's exact rows on the host, attention over them in f64.
 
+#[allow(dead_code)] // other tests use the rest
 #[path = "../reference/mod.rs"]
 mod reference;
 
-use kvarto::backend::{Backend, CpuBackend};
+use kvarto::backend::CpuBackend;
 use kvarto::engine::{AttentionOptions, Engine, EngineOptions, Input, Output, Registry, SeqId, SeqRows, Step};
 use kvarto::error::Result;
 use kvarto::profile::Profile;
@@ -108,10 +109,6 @@ impl Rig {
         let id = self.engine.create().unwrap();
         self.held.insert(id, Held::default());
         id
-    }
-
-    pub fn layers(&self) -> Vec<usize> {
-        self.engine.shape().groups.iter().flat_map(|g| g.layers.iter().copied()).collect()
     }
 
     fn token(&mut self) -> Token {

@@ -1,9 +1,12 @@
 //! Long random lives of many sequences; every output is compared with dense attention in f64.
 
 use crate::model::{Rig, group, profile, shape};
-use kvarto::engine::{AttentionOptions, EngineOptions, SeqId};
+use kvarto::backend::CpuBackend;
+use kvarto::engine::{AttentionOptions, EngineOptions, Registry, SeqId};
+use kvarto::policy::{Move, PageView, Policy};
 use kvarto::profile::Profile;
 use kvarto::shape::{CacheShape, GroupKind};
+use std::sync::Arc;
 
 fn live(mut rig: Rig, actions: usize, most_tokens: usize) {
     rig.create();
@@ -127,4 +130,46 @@ fn softcap_sinks_and_scale() {
     run(mixed(), profile("f32", 16, 16), attention.clone(), 4e-6);
     let mean = Profile { k_basis: Some("mean".into()), v_basis: Some("mean".into()), ..profile("f32", 0, 0) };
     run(mixed(), mean, attention, 2e-5);
+}
+
+/// Sends sealed pages of a certain age from format to format, whatever that does to them.
+struct Restless(u64);
+
+impl Policy for Restless {
+    fn name(&self) -> &str {
+        "restless"
+    }
+
+    fn decide(&mut self, pages: &[PageView]) -> Vec<Move> {
+        let formats = ["f16", "fp8", "f32", "bf16"];
+        let mut moves = Vec::new();
+        for (i, page) in pages.iter().enumerate() {
+            assert!(!page.pinned && page.references > 0);
+            self.0 += 1;
+            if self.0 % 5 == 0 {
+                moves.push(Move::Convert {
+                    sequence: page.sequence,
+                    layer: page.layer,
+                    kv_head: page.kv_head,
+                    page: page.page,
+                    k: formats[(self.0 / 5) as usize % 4].into(),
+                    v: formats[i % 4].into(),
+                    reason: "restless",
+                });
+            }
+        }
+        moves
+    }
+}
+
+#[test]
+fn a_policy_may_convert_what_it_likes() {
+    let registry = Registry::builtin().with_policy("restless", Arc::new(|| Box::new(Restless(0)))).unwrap();
+    for seed in 0..3 {
+        let profile = Profile { policy: "restless".into(), ..profile("f16/fp8", 16, 0) };
+        let backend = CpuBackend::new(1).unwrap();
+        let options = EngineOptions::default();
+        let rig = Rig::on(backend, mixed(), profile, registry.clone(), options, 0.1, seed);
+        live(rig, 120, 300);
+    }
 }

@@ -167,3 +167,16 @@ fn empty_sequences_fork_truncate_and_start_again() {
     rig.step(&[]).unwrap();
     rig.check();
 }
+
+#[test]
+fn heads_of_a_page_may_lie_in_different_segment_groups() {
+    // 64 slots in the first segment and 3 heads: the 22nd page has one head here and two in the next segment.
+    let shape = shape(vec![group(vec![0], GroupKind::Full, 16, (3, 3), 16, 16)]);
+    let options = EngineOptions { context_tokens: 16, ..EngineOptions::default() };
+    let mut rig = Rig::new(shape, profile("f32", 0, 0), options, 2e-6, 4);
+    let a = rig.create();
+    for _ in 0..30 {
+        rig.step(&[(a, 17, true)]).unwrap();
+        rig.check();
+    }
+}
