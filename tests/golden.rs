@@ -31,7 +31,7 @@ const EXACT: Limits = Limits { worst: 1e-3, median: 2e-4 };
 /// Keys and values rounded to 16 bits. How far that goes is a property of the model, not of the code: the numpy
 /// reference (`check_f64.py`) with K and V rounded to f16 has medians of 2.0e-3 to 3.4e-3 and worst cases of 5e-3 to
 /// 1.6e-2, and the worst moves by several times when its inputs are disturbed by 1e-6 (prompt `multilingual`, position
-/// 17, inside an emoji: from 3e-3 to 1.6e-2 in six trials). So the median is held tightly and the worst case loosely.
+/// 17: from 3e-3 to 1.6e-2 in seven trials; here from 9e-3 to 3e-2 with the size of prefill chunks). So the median is held tightly and the worst case loosely.
 const ROUNDED: Limits = Limits { worst: 0.05, median: 5e-3 };
 
 /// Below this gap of the reference's best two, either may come first.
@@ -212,23 +212,23 @@ fn cpu_f16() {
     face_golden("cpu f16", &mut load(&gguf, cpu(), Profile::formats("f16", "f16")), &prompts(), ROUNDED, [64, 64]);
 }
 
-/// A software rasteriser takes about a second a step here, so on GPUs the one-row path gets fewer positions; every
-/// position is still faced through steps of 1 to 16 rows.
+/// A software rasteriser takes about a second a step and a fifth of one a token of a prompt on two busy cores, so on
+/// GPUs all five prompts get fewer positions: steps of 1 row, and of 2, 5, 8 and 16 (for f16 of 2, 5 and 8).
 #[cfg(feature = "wgpu")]
 #[test]
 fn vulkan_f32() {
     let Some(gguf) = support::model::open() else { return };
     let Some(backend) = vulkan() else { return };
-    face_golden("vulkan f32", &mut load(&gguf, backend, Profile::formats("f32", "f32")), &prompts(), EXACT, [16, 64]);
+    face_golden("vulkan f32", &mut load(&gguf, backend, Profile::formats("f32", "f32")), &prompts(), EXACT, [4, 32]);
 }
 
-/// As above, and fewer positions of both.
+/// As above.
 #[cfg(feature = "wgpu")]
 #[test]
 fn vulkan_f16() {
     let Some(gguf) = support::model::open() else { return };
     let Some(backend) = vulkan() else { return };
-    face_golden("vulkan f16", &mut load(&gguf, backend, Profile::formats("f16", "f16")), &prompts(), ROUNDED, [4, 32]);
+    face_golden("vulkan f16", &mut load(&gguf, backend, Profile::formats("f16", "f16")), &prompts(), ROUNDED, [2, 16]);
 }
 
 #[cfg(feature = "wgpu")]
@@ -242,40 +242,60 @@ fn vulkan() -> Option<Box<dyn Backend>> {
     }
 }
 
-/// Formats that lose something: where nothing is sealed yet they must face the golden file like any other; where
-/// most is, they must differ from f32 pages, and by little.
-fn compressed(name: &str, open: &dyn Fn() -> Option<Box<dyn Backend>>, cases: &[(&str, &str, &str)]) {
+/// What is asked of formats that lose something.
+struct Trial {
+    /// (K format, V format, basis).
+    cases: &'static [(&'static str, &'static str, &'static str)],
+    /// The prompt that is sealed, and the exact sink and tail it is given.
+    sealed: &'static str,
+    exact: [usize; 2],
+    /// Positions of the two ways on the short prompt, and of the sealed one.
+    short: [usize; 2],
+    positions: usize,
+}
+
+/// Where nothing is sealed yet they must face the golden file like any other; where most is, they must differ from
+/// f32 pages on the CPU, and by little.
+fn compressed(name: &str, open: &dyn Fn() -> Option<Box<dyn Backend>>, trial: &Trial) {
     let Some(gguf) = support::model::open() else { return };
     let prompts = prompts();
-    // 38 + 64 tokens: all within the exact sink and tail. 517 + 64: five of nine pages are sealed.
-    let (short, long) = (&prompts[0], &prompts[4]);
-    assert_eq!((short.name.as_str(), long.name.as_str()), ("chat", "long"));
-    let Some(backend) = open() else { return };
-    let exact = feed(&mut load(&gguf, backend, Profile::formats("f32", "f32")), long);
-    for &(k, v, basis) in cases {
-        let Some(backend) = open() else { return };
-        let profile = Profile { k_basis: Some(basis.into()), v_basis: Some(basis.into()), ..Profile::formats(k, v) };
-        let mut model = load(&gguf, backend, profile);
+    let named = |name: &str| prompts.iter().find(|p| p.name == name).expect("the prompt");
+    // `chat` has 38 + 64 tokens: all within the default exact sink and tail.
+    let (short, long) = (named("chat"), named(trial.sealed));
+    let steps = within(&MANY, trial.positions - 1);
+    let reference = feed(&mut load(&gguf, cpu(), Profile::formats("f32", "f32")), long, &steps);
+    for &(k, v, basis) in trial.cases {
+        let profile = |[exact_sink_tokens, exact_tail_tokens]: [usize; 2]| Profile {
+            k_basis: Some(basis.into()),
+            v_basis: Some(basis.into()),
+            exact_sink_tokens,
+            exact_tail_tokens,
+            ..Profile::formats(k, v)
+        };
         let name = format!("{name} k={k},v={v} {basis}");
-        face_golden(&name, &mut model, std::slice::from_ref(short), ROUNDED, [4, 64]);
-        let conversions = model.engine().stats().conversions;
-        assert_eq!(conversions, 0, "{name}: pages were sealed within the exact tail");
-        let said = feed(&mut model, long);
-        let each: Vec<f64> = exact.iter().zip(&said).map(|(p, q)| divergence(p, q)).collect();
+        let Some(backend) = open() else { return };
+        let mut model = load(&gguf, backend, profile([64, 128]));
+        face_golden(&name, &mut model, std::slice::from_ref(short), ROUNDED, trial.short);
+        assert_eq!(model.engine().stats().conversions, 0, "{name}: pages were sealed within the exact tail");
+        drop(model);
+
+        let Some(backend) = open() else { return };
+        let mut model = load(&gguf, backend, profile(trial.exact));
+        let said = feed(&mut model, long, &steps);
+        assert!(model.engine().stats().conversions > 0, "{name}: nothing was sealed");
+        let each: Vec<f64> = reference.iter().zip(&said).map(|(p, q)| divergence(p, q)).collect();
         let mean = each.iter().sum::<f64>() / each.len() as f64;
         let most = each.iter().copied().fold(0.0, f64::max);
         println!("{name}: KL from f32 over {} positions: mean {mean:.2e}, most {most:.2e}", each.len());
-        assert!(mean > 1e-5 && mean < 0.2, "{name}: mean KL {mean}");
+        assert!(mean > 1e-5 && mean < 0.1, "{name}: mean KL {mean}");
     }
 }
 
-/// Log-probabilities of every position, fed in many-row steps.
-fn feed(model: &mut Model, prompt: &Prompt) -> Vec<Vec<f64>> {
+/// Log-probabilities fed in these steps.
+fn feed(model: &mut Model, prompt: &Prompt, steps: &[usize]) -> Vec<Vec<f64>> {
     let seq = model.engine().create().expect("a sequence");
     let first = model.prefill(seq, &prompt.ids, Answer::LastLogits, |_| false).expect("the prefill").logits;
-    let said = teach(model, seq, &first, &prompt.new_ids, &MANY);
-    model.engine().release(seq).expect("a release");
-    said
+    teach(model, seq, &first, &prompt.new_ids, steps)
 }
 
 /// The Kullback-Leibler divergence of `q` from `p`, in nats, from log-probabilities.
@@ -283,36 +303,20 @@ fn divergence(p: &[f64], q: &[f64]) -> f64 {
     p.iter().zip(q).map(|(&p, &q)| p.exp() * (p - q)).sum()
 }
 
+/// 517 + 64 tokens: five of nine pages are sealed.
 #[test]
 fn cpu_compressed() {
     let cases =
-        [("fp8", "tq3", "hadamard"), ("fp8", "tq3", "mean"), ("tq3", "tq3", "hadamard"), ("tq3", "tq3", "mean")];
-    compressed("cpu", &|| Some(cpu()), &cases);
+        &[("fp8", "tq3", "hadamard"), ("fp8", "tq3", "mean"), ("tq3", "tq3", "hadamard"), ("tq3", "tq3", "mean")];
+    let trial = Trial { cases, sealed: "long", exact: [64, 128], short: [4, 64], positions: 64 };
+    compressed("cpu", &|| Some(cpu()), &trial);
 }
 
+/// 185 + 16 tokens with nothing held exact: every full page is sealed.
 #[cfg(feature = "wgpu")]
 #[test]
 fn vulkan_compressed() {
-    compressed("vulkan", &vulkan, &[("fp8", "tq3", "hadamard"), ("tq3", "tq3", "mean")]);
-}
-
-#[test]
-#[ignore = "experiment"]
-fn chunks() {
-    let Some(gguf) = support::model::open() else { return };
-    let prompts = prompts();
-    for format in ["f16", "f32"] {
-        for chunk in [16, 24, 40, 64, 96, 128, 200, 256, 300] {
-            let options = LoadOptions { context_tokens: 640, chunk_tokens: chunk, ..LoadOptions::default() };
-            let profile = Profile::formats(format, format);
-            let mut model = Model::load(&gguf, cpu(), profile, Registry::builtin(), &options).expect("loads");
-            let said = feed(&mut model, &prompts[3]);
-            let d = compare("", &prompts[3], &said, ROUNDED, &mut Vec::new());
-            let at = compare("", &prompts[3], &said[..18], ROUNDED, &mut Vec::new());
-            println!(
-                "{format} chunk {chunk}: worst {:.2e} median {:.2e}, first 18 worst {:.2e}",
-                d.worst, d.median, at.worst
-            );
-        }
-    }
+    let cases = &[("fp8", "tq3", "hadamard"), ("tq3", "tq3", "mean")];
+    let trial = Trial { cases, sealed: "code", exact: [0, 0], short: [2, 8], positions: 16 };
+    compressed("vulkan", &vulkan, &trial);
 }
