@@ -28,11 +28,14 @@ struct Limits {
 /// With f32 pages only the order of summation differs; two float32 references differ by 5e-5.
 const EXACT: Limits = Limits { worst: 1e-3, median: 2e-4 };
 
-/// Keys and values rounded to 16 bits. How far that goes is a property of the model, not of the code: the numpy
-/// reference (`check_f64.py`) with K and V rounded to f16 has medians of 2.0e-3 to 3.4e-3 and worst cases of 5e-3 to
-/// 1.6e-2, and the worst moves by several times when its inputs are disturbed by 1e-6 (prompt `multilingual`, position
-/// 17: from 3e-3 to 1.6e-2 in seven trials; here from 9e-3 to 3e-2 with the size of prefill chunks). So the median is held tightly and the worst case loosely.
-const ROUNDED: Limits = Limits { worst: 0.05, median: 5e-3 };
+/// Keys and values rounded to 16 bits: the acceptance limit, and a median well below it.
+const ROUNDED: Limits = Limits { worst: 0.02, median: 5e-3 };
+
+/// Positions where rounding keys and values to 16 bits moves the model itself further than [`ROUNDED`] allows, with
+/// the limit they get. Position 17 of `multilingual` lies inside an emoji: the numpy reference (`check_f64.py` with K
+/// and V rounded to f16) moves from 3e-3 to 1.6e-2 there in seven trials with inputs disturbed by 1e-6, and here it
+/// goes from 9e-3 to 3e-2 with nothing but the size of the prefill's chunks, while f32 pages stay below 4e-5.
+const ILL_CONDITIONED: [(&str, usize, f64); 1] = [("multilingual", 17, 0.05)];
 
 /// Below this gap of the reference's best two, either may come first.
 const GAP: f64 = 0.01;
@@ -131,10 +134,15 @@ fn compare(what: &str, prompt: &Prompt, said: &[Vec<f64>], limits: Limits, fault
                 faults.push(format!("{what}: position {i}: arg-max {best}, the golden has {}", prompt.new_ids[i]));
             }
         }
+        let ill = ILL_CONDITIONED.iter().find(|(name, at, _)| *name == prompt.name && *at == i);
+        let limit = match ill {
+            Some((_, _, wider)) if limits.worst == ROUNDED.worst => *wider,
+            _ => limits.worst,
+        };
         let mut worst = 0.0f64;
         for (&id, &wanted) in ids.iter().zip(logprobs) {
             let difference = (row[id as usize] - wanted).abs();
-            if !(difference <= limits.worst) {
+            if !(difference <= limit) {
                 faults.push(format!("{what}: position {i}, token {id}: {} for {wanted}", row[id as usize]));
             }
             worst = if difference > worst || difference.is_nan() { difference } else { worst };

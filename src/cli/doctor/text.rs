@@ -91,8 +91,8 @@ fn details(e: &Examined) -> String {
             line(if at == 0 { "kernels" } else { "" }, part.join(", "));
         }
     }
-    for (key, error) in e.kernels.iter().flat_map(|k| &k.refused) {
-        line("refused", format!("{key}: {error}"));
+    for reason in by_reason(e.kernels.iter().flat_map(|k| &k.refused).map(|(key, error)| (key.clone(), error))) {
+        line("refused", reason);
     }
     if let Some(error) = &e.fault {
         line("fault", error.to_string());
@@ -128,7 +128,7 @@ fn formats(supports: &[Support]) -> String {
                 Some(s) => match &s.refusal {
                     None => format!("{:.2} bits", s.bits_per_value),
                     Some(error) => {
-                        reasons.push(format!("  refused    {} {side}, head {size}: {error}\n", s.format));
+                        reasons.push((format!("{} {side}, head {size}", s.format), error));
                         "refused".into()
                     }
                 },
@@ -136,7 +136,29 @@ fn formats(supports: &[Support]) -> String {
         }
         rows.push(row);
     }
-    aligned(&rows, "  ") + &reasons.concat()
+    let reasons = by_reason(reasons.into_iter()).into_iter().map(|r| format!("  {:<11}{r}\n", "refused"));
+    aligned(&rows, "  ") + &reasons.collect::<String>()
+}
+
+/// One line a reason: how many were refused for it, and one of them. A driver that runs no kernel at all says the
+/// same of each.
+fn by_reason<'a>(refused: impl Iterator<Item = (String, &'a kvarto::Error)>) -> Vec<String> {
+    let mut reasons: Vec<(String, String, usize)> = Vec::new();
+    for (what, error) in refused {
+        // The driver's own words end a message that quotes wgpu's chain of causes.
+        let text = error.to_string();
+        let reason = text.lines().map(str::trim).rfind(|l| !l.is_empty()).unwrap_or("no reason given").to_string();
+        let reason = reason.strip_prefix(&format!("{what}: ")).unwrap_or(&reason).to_string();
+        match reasons.iter_mut().find(|(known, ..)| *known == reason) {
+            Some((_, _, count)) => *count += 1,
+            None => reasons.push((reason, what, 1)),
+        }
+    }
+    let line = |(reason, what, count): (String, String, usize)| match count {
+        1 => format!("{what}: {reason}"),
+        _ => format!("{what} and {} more: {reason}", count - 1),
+    };
+    reasons.into_iter().map(line).collect()
 }
 
 /// Rows in columns, two blanks apart, without blanks at the ends of lines.
