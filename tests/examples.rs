@@ -6,14 +6,15 @@ use std::process::{Command, Output};
 
 /// Builds (with this program's features) and runs an example.
 fn run(name: &str) -> Output {
-    let mut features = Vec::new();
-    for (feature, on) in [("cli", cfg!(feature = "cli")), ("wgpu", cfg!(feature = "wgpu"))] {
-        if on {
-            features.push(feature);
-        }
-    }
+    // The same features as this program's, "default" included: others would build the whole crate anew.
+    let features = match (cfg!(feature = "cli"), cfg!(feature = "wgpu")) {
+        (true, true) => "default",
+        (true, false) => "cli",
+        (false, true) => "wgpu",
+        (false, false) => "",
+    };
     Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--no-default-features", "--features", &features.join(","), "--example", name])
+        .args(["run", "--quiet", "--no-default-features", "--features", features, "--example", name])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo starts")
