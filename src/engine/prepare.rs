@@ -60,8 +60,8 @@ impl Engine {
         }
         // What the rows need comes first: conversions make do with the room that is left, or wait.
         for r in rows {
-            for group in 0..self.groups.len() {
-                self.reserve(r, group, journal, &mut moved[group][1])?;
+            for (group, moves) in moved.iter_mut().enumerate() {
+                self.reserve(r, group, journal, &mut moves[1])?;
             }
         }
         self.counters.deferred = 0;

@@ -196,7 +196,7 @@ fn wrong_calls_are_refused_by_name() {
     assert!(step.attend(0, Input::Host(&q[1..]), Output::Host(&mut [0.0; 32])).is_err());
     assert!(step.attend(0, Input::Host(&q), Output::Host(&mut [0.0; 31])).is_err());
     step.attend(0, Input::Host(&q), Output::Host(&mut [0.0; 32])).unwrap();
-    attend(&mut step, 1, (&vec![0.1; 32], &vec![0.2; 32], &vec![0.3; 32]), &mut vec![0.0; 32]).unwrap();
+    attend(&mut step, 1, (&[0.1; 32], &[0.2; 32], &[0.3; 32]), &mut [0.0; 32]).unwrap();
     step.finish().unwrap();
 }
 

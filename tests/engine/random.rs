@@ -146,7 +146,7 @@ impl Policy for Restless {
         for (i, page) in pages.iter().enumerate() {
             assert!(!page.pinned && page.references > 0);
             self.0 += 1;
-            if self.0 % 5 == 0 {
+            if self.0.is_multiple_of(5) {
                 moves.push(Move::Convert {
                     sequence: page.sequence,
                     layer: page.layer,
