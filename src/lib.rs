@@ -1,6 +1,9 @@
 //! Kvarto keeps the key-value cache of a language model in pages whose precision and place differ
 //! page by page, and computes one exact softmax over what it reads.
 
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
 pub mod error;
 pub mod shape;
 

@@ -118,9 +118,12 @@ impl Pipelines {
             let descriptor = wgpu::ShaderModuleDescriptor { label: Some(decl.name), source };
             if self.trusted {
                 let checks = wgpu::ShaderRuntimeChecks { force_loop_bounding: false, ..Default::default() };
+                #[allow(unsafe_code)]
                 // SAFETY: only loop bounding is off, so every loop must end: the kernels' loops are counted, and
                 // who sets `OpenOptions::trusted` vouches for kernels and formats from elsewhere.
-                unsafe { device.create_shader_module_trusted(descriptor, checks) }
+                unsafe {
+                    device.create_shader_module_trusted(descriptor, checks)
+                }
             } else {
                 device.create_shader_module(descriptor)
             }
