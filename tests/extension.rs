@@ -107,7 +107,7 @@ fn the_selector_reads_less() {
         let some = Plan {
             profile: third.clone(),
             // Its own page, and every third.
-            reads: &|page: usize, own: usize| page == own || page % 3 == 0,
+            reads: &|page: usize, own: usize| page == own || page.is_multiple_of(3),
             ..all
         };
         let Run { read_bytes, .. } = check(run.engine.into_backend(), &some, on);
