@@ -1,5 +1,9 @@
 //! Kvarto keeps the key-value cache of a language model in pages whose precision and place differ
 //! page by page, and computes one exact softmax over what it reads.
+//!
+//! An [`engine::Engine`] holds sequences over one page table on a [`backend::Backend`]: begin a step, append keys and
+//! values, attend. [`format`] says how pages are laid out, [`kernel`] what runs, [`plan`] how a step's work is cut;
+//! [`select`] and [`policy`] decide what is read and what becomes of pages. `model` (a feature) runs GGUF models on it.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
