@@ -53,11 +53,11 @@ fn main(
     var sum1 = vec4<f32>();
     var sum2 = vec4<f32>();
     var sum3 = vec4<f32>();
-    for (var first = 0u; first < UNITS; first += 4u) {
+    for (var first = 0u; first < params.units; first += 4u) {
         var weights = Unit(vec4<f32>(), vec4<f32>());
         var x_low = vec4<f32>();
         var x_high = vec4<f32>();
-        if (first + unit < UNITS) {
+        if (first + unit < params.units) {
             weights = unit_at(load_out, first + unit);
             let column = unit_column(first + unit);
             x_low = x[load_x + (column >> 2u)];
@@ -147,7 +147,7 @@ fn main(
 #endif
     var sum0 = Sum();
     var sum1 = Sum();
-    for (var unit = lane; unit < UNITS; unit += LANES) {
+    for (var unit = lane; unit < params.units; unit += LANES) {
         let a = unit_at(out0, unit);
         let b = unit_at(out1, unit);
         let low = unit_column(unit) >> 2u;

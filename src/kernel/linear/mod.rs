@@ -35,6 +35,9 @@ pub static DECL: KernelDecl = KernelDecl {
     params: &[
         ParamDecl::u32("rows"),
         ParamDecl::u32("outs"),
+        // COLUMNS / 8 once more: loops with a bound that compilers know are unrolled whole by some, which took a
+        // minute in Mesa's GL.
+        ParamDecl::u32("units"),
         ParamDecl::u32("x_offset"),
         ParamDecl::u32("x_stride"),
         ParamDecl::u32("y_offset"),
@@ -139,7 +142,7 @@ pub fn dispatch(
     Ok(Dispatch {
         pipeline,
         groups: groups("linear", tiles, 1)?,
-        params: vec![rows, weights.rows, x.offset, x.stride, y.offset, y.stride],
+        params: vec![rows, weights.rows, columns / 8, x.offset, x.stride, y.offset, y.stride],
         bindings: vec![x.slice, weights.slice, y.slice],
     })
 }
