@@ -9,6 +9,9 @@ use crate::error::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
+/// More than any machine has cores for; each costs a stack and a share of every kernel's start.
+const MOST_THREADS: usize = 1024;
+
 /// Executes recordings at submission, on threads of its own.
 pub struct CpuBackend {
     caps: Caps,
@@ -30,8 +33,15 @@ impl CpuBackend {
     /// A backend with `threads` threads; 0 takes one a core.
     ///
     /// # Errors
-    /// `Device` when the threads cannot be made.
+    /// `Usage` above 1024 threads, `Device` when the threads cannot be made.
     pub fn new(threads: usize) -> Result<Self> {
+        if threads > MOST_THREADS {
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("{threads} threads are asked for; the CPU backend takes at most {MOST_THREADS}"),
+                "--threads 0 takes one a core",
+            ));
+        }
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|i| format!("kvarto-{i}"))
