@@ -6,7 +6,6 @@ use kvarto::engine::{AttentionOptions, EngineOptions, Registry, SeqId};
 use kvarto::policy::{Move, PageView, Policy};
 use kvarto::profile::Profile;
 use kvarto::shape::{CacheShape, GroupKind};
-use std::sync::Arc;
 
 fn live(mut rig: Rig, actions: usize, most_tokens: usize) {
     rig.create();
@@ -164,7 +163,7 @@ impl Policy for Restless {
 
 #[test]
 fn a_policy_may_convert_what_it_likes() {
-    let registry = Registry::builtin().with_policy("restless", Arc::new(|| Box::new(Restless(0)))).unwrap();
+    let registry = Registry::builtin().with_policy("restless", || Restless(0)).unwrap();
     for seed in 0..3 {
         let profile = Profile { policy: "restless".into(), ..profile("f16/fp8", 16, 0) };
         let backend = CpuBackend::new(1).unwrap();
