@@ -132,9 +132,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     let gguf = Gguf::open(&path)?;
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
     let ids = match command.chat {
-        true => {
-            tokenizer.encode(&ChatTemplate::from_gguf(&gguf)?.render(&[Message::new("user", text)], true)?, true)?
-        }
+        true => chat_prompt(&gguf, &tokenizer, text)?,
         false => tokenizer.encode(&text, false)?,
     };
     let config = kvarto::model::config::ModelConfig::from_gguf(&gguf)?;
@@ -241,6 +239,24 @@ fn prompt(command: &GenerateCommand) -> kvarto::Result<String> {
         }
     }
     Ok(text)
+}
+
+/// The prompt in the model's template. Control tokens are the template's to write, not the user's.
+fn chat_prompt(gguf: &Gguf, tokenizer: &Tokenizer, text: String) -> kvarto::Result<Vec<u32>> {
+    if let Some(&id) =
+        tokenizer.encode(&text, true)?.iter().find(|&&id| Some(id) != tokenizer.bos() && tokenizer.is_control(id))
+    {
+        return Err(Error::new(
+            ErrorKind::Usage,
+            format!(
+                "the prompt holds the control token {:?}, which would end its turn",
+                tokenizer.token_text(id).unwrap_or("?")
+            ),
+            "take it out of the prompt, or leave --chat out",
+        ));
+    }
+    let rendered = ChatTemplate::from_gguf(gguf)?.render(&[Message::new("user", text)], true)?;
+    tokenizer.encode(&rendered, true)
 }
 
 /// Says on standard error what was chosen and why.

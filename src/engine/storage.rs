@@ -147,7 +147,10 @@ impl Group {
         };
         let rows = (shape.layers.len() * shape.kv_heads) as u64;
         let pages = |tokens: usize| (tokens / shape.page_tokens + 1) as u64;
-        let exact = profile.exact_sink_tokens + profile.exact_tail_tokens + options.chunk_tokens;
+        // Segments grow: what no context of this size can fill is not reserved ahead.
+        let most = options.context_tokens.max(4096).saturating_add(options.chunk_tokens);
+        let exact = profile.exact_sink_tokens.saturating_add(profile.exact_tail_tokens);
+        let exact = exact.saturating_add(options.chunk_tokens).min(most);
         let slots = codecs
             .iter()
             .map(|(&(side, id), codec)| {

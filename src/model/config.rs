@@ -220,7 +220,7 @@ impl Keys<'_> {
         if !dim_count.is_multiple_of(2) {
             return Err(self.wrong("rope.dimension_count", dim_count, "an even number"));
         }
-        let base = self.float("rope.freq_base", 10_000.0, 1.0..=1e12)?;
+        let base = self.float("rope.freq_base", 10_000.0, 1.001..=1e12)?;
         Ok(Rope { dim_count, base, pairing: Pairing::Adjacent, scaling: self.scaling(dim_count / 2)? })
     }
 

@@ -56,8 +56,8 @@ impl SamplerOptions {
             (
                 "--repeat-penalty",
                 self.repeat_penalty,
-                self.repeat_penalty > 0.0 && self.repeat_penalty <= 1e4,
-                "a number above 0, to 10000",
+                (0.01..=100.0).contains(&self.repeat_penalty),
+                "a number from 0.01 to 100",
             ),
         ];
         match checks.iter().find(|(_, _, valid, _)| !valid) {

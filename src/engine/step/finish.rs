@@ -39,7 +39,10 @@ impl Step<'_> {
         }
         let engine = &mut *self.engine;
         let read_bytes = self.prepared.plans.iter().flat_map(|p| &p.layers).map(|l| l.read_bytes).sum();
-        let decoding = rows.iter().any(|r| r.rows > 0) && rows.iter().all(|r| r.rows <= 16);
+        // A sequence's first rows are a prompt, however short.
+        let goes_on = |r: &SeqRows| engine.sequence(r.seq).is_ok_and(|s| s.logical > r.rows);
+        let decoding =
+            rows.iter().any(|r| r.rows > 0) && rows.iter().all(|r| r.rows <= 16 && (r.rows == 0 || goes_on(r)));
         if decoding {
             let values = engine.values_of(rows.iter().filter(|r| r.rows > 0).map(|r| r.seq))?;
             engine.counters.decode_steps += 1;
