@@ -4,8 +4,17 @@ mod support;
 
 use std::process::{Command, Output};
 
-/// Builds (with this program's features) and runs an example.
+/// Runs an example: the one that `cargo test` built beside this program, else what cargo builds now. (Cargo run for
+/// one package builds wgpu anew where the whole workspace was tested.)
 fn run(name: &str) -> Output {
+    let built = std::env::current_exe().ok().and_then(|test| {
+        let folder = test.parent()?.parent()?.join("examples");
+        let program = folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+        program.is_file().then_some(program)
+    });
+    if let Some(program) = built {
+        return Command::new(program).output().expect("the example starts");
+    }
     // The same features as this program's, "default" included: others would build the whole crate anew.
     let features = match (cfg!(feature = "cli"), cfg!(feature = "wgpu")) {
         (true, true) => "default",
