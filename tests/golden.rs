@@ -4,6 +4,8 @@
 //! and in steps of 1 to 16 rows. So the one-row, few-row and many-row paths of every kernel, prefill over history
 //! (the longest prompts take several steps) and copy-on-write of a shared open page all face the golden file.
 #![cfg(feature = "cli")]
+// A negated comparison is the point: NaN must fail it.
+#![allow(clippy::neg_cmp_op_on_partial_ord)]
 
 mod support;
 
