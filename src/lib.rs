@@ -2,7 +2,7 @@
 //! page by page, and computes one exact softmax over what it reads.
 //!
 //! An [`engine::Engine`] holds sequences over one page table on a [`backend::Backend`]: begin a step, append keys and
-//! values, attend. [`format`] says how pages are laid out, [`kernel`] what runs, [`plan`] how a step's work is cut;
+//! values, attend. [`mod@format`] says how pages are laid out, [`kernel`] what runs, [`plan`] how a step's work is cut;
 //! [`select`] and [`policy`] decide what is read and what becomes of pages. `model` (a feature) runs GGUF models on it.
 
 #![deny(unsafe_code)]

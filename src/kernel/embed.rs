@@ -49,7 +49,7 @@ pub fn specialise(weight: WeightType, columns: u32) -> Result<Specialisation> {
     )
 }
 
-/// Writes the table's rows of `tokens` (u32[rows]) to y; `specialisation` is the pipeline's. Rows of tokens that
+/// Writes the table's rows of `tokens` (u32, one a row) to y; `specialisation` is the pipeline's. Rows of tokens that
 /// are not in `table` are left alone, so that a table in several segments takes one dispatch each.
 ///
 /// # Errors
