@@ -1,9 +1,11 @@
 //! The `kvarto` program: one file a command.
 
 mod backend;
+mod cache_flags;
 mod doctor;
 mod generate;
 pub mod models;
+mod plan;
 mod report;
 
 use clap::{Parser, Subcommand};
@@ -27,6 +29,8 @@ enum Command {
     Generate(Box<generate::GenerateCommand>),
     /// List, fetch and look into models
     Models(models::ModelsCommand),
+    /// What a cache takes by context, and the context that a budget holds
+    Plan(plan::PlanCommand),
     /// What this machine can run: adapters, limits, kernels and formats, with a self-test of each
     Doctor(doctor::DoctorCommand),
 }
@@ -59,6 +63,7 @@ pub fn main() -> ExitCode {
     let (json, result) = match cli.command {
         Command::Generate(command) => (command.json, generate::run(&command, cli.verbose)),
         Command::Models(command) => (command.json(), models::run(command).map(|()| ExitCode::SUCCESS)),
+        Command::Plan(command) => (command.json, plan::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Doctor(command) => (command.json, doctor::run(&command)),
     };
     result.unwrap_or_else(|error| {

@@ -3,13 +3,13 @@
 mod info;
 mod progress;
 
-use std::io::{ErrorKind as IoKind, Write};
 use std::path::Path;
 
 use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
 use serde_json::json;
 
+use super::report::emit;
 use kvarto::model::gguf::Gguf;
 use kvarto::model::store::{self, REGISTRY, Store};
 
@@ -124,13 +124,4 @@ fn list(json: bool) -> anyhow::Result<String> {
         out += &format!("{:width$}  {size:>10}  {state:<11}  {:<10}  {}\n", entry.name, entry.license, entry.about);
     }
     Ok(out + &format!("kept in {}\n", store.folder().display()))
-}
-
-/// Writes to standard output. A reader that has had enough (`| head`) is no error.
-fn emit(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != IoKind::BrokenPipe => Err(e.into()),
-        _ => Ok(()),
-    }
 }

@@ -1,6 +1,6 @@
 //! How the program speaks: errors, and numbers with their units.
 
-use std::io::Write;
+use std::io::{ErrorKind as IoKind, Write};
 
 /// Writes an error: to standard error, or as JSON to standard output.
 pub fn fault(error: &anyhow::Error, json: bool) {
@@ -46,4 +46,13 @@ pub fn figure(value: Option<f64>) -> String {
 /// `1.5 MiB`.
 pub fn bytes(value: u64) -> String {
     indicatif::BinaryBytes(value).to_string()
+}
+
+/// Writes to standard output. A reader that has had enough (`| head`) is no error.
+pub fn emit(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != IoKind::BrokenPipe => Err(e.into()),
+        _ => Ok(()),
+    }
 }

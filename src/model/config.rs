@@ -3,6 +3,7 @@
 use super::gguf::{GgmlType, Gguf, dequantize};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::rope::{Pairing, RopeScaling};
+use crate::shape::CacheShape;
 
 mod tensors;
 
@@ -100,6 +101,11 @@ impl ModelConfig {
             attention_softcap: None,
             logit_softcap: None,
         })
+    }
+
+    /// The cache of the model's layers, in pages of `page_tokens` tokens.
+    pub fn cache_shape(&self, page_tokens: usize) -> CacheShape {
+        CacheShape::uniform(self.layers, self.q_heads, self.kv_heads, self.head_dim, page_tokens)
     }
 
     /// Bytes of K and V one token takes over all layers at 16 bits a value.

@@ -2,6 +2,7 @@
 
 mod failures;
 mod figures;
+mod footprint;
 mod model;
 mod random;
 mod rules;

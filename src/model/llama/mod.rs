@@ -13,7 +13,6 @@ use crate::engine::{AttentionOptions, Engine, EngineOptions, Registry, SeqId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::rope::RopeTable;
 use crate::profile::Profile;
-use crate::shape::CacheShape;
 use kernels::Kernels;
 use weights::Weights;
 
@@ -86,8 +85,7 @@ impl Model {
         let weights = Weights::load(gguf, &config, backend.as_mut())?;
         let kernels = Kernels::prepare(&config, &weights, backend.as_mut())?;
         let buffers = Buffers::new(&config, chunk_tokens, logit_rows, backend.as_mut())?;
-        let shape =
-            CacheShape::uniform(config.layers, config.q_heads, config.kv_heads, config.head_dim, options.page_tokens);
+        let shape = config.cache_shape(options.page_tokens);
         let engine_options = EngineOptions {
             kv_budget_bytes: options.kv_budget_bytes,
             context_tokens: options.context_tokens,

@@ -1,0 +1,180 @@
+//! What a cache will take, before anything is allocated: bytes by context, and the context that a budget holds.
+//!
+//! Counts pages as the engine makes them (`ARCHITECTURE.md`, "Bytes"): a page is sealed when it is full, older than the
+//! exact tail and outside the exact sink. A test allocates the same pages and compares every byte.
+
+mod shapes;
+
+pub use shapes::{NAMES, NamedShape, OtherState};
+
+use crate::error::Result;
+use crate::format::FormatRegistry;
+use crate::page::PageDescriptor;
+use crate::profile::Profile;
+use crate::shape::{CacheGroup, CacheShape, GroupKind, Side};
+use std::collections::BTreeMap;
+
+/// Pages of one pair of formats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageCount {
+    /// How many.
+    pub pages: u64,
+    /// Their slots, both sides.
+    pub bytes: u64,
+}
+
+/// What one sequence of a context takes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Footprint {
+    /// Pages by (K format, V format).
+    pub pages: BTreeMap<(String, String), PageCount>,
+    /// Cached values: tokens held × KV heads × (K and V head size), over layers.
+    pub values: u64,
+    /// Descriptors and table entries of the pages.
+    pub metadata_bytes: u64,
+}
+
+impl Footprint {
+    /// Bytes of slots.
+    pub fn slot_bytes(&self) -> u64 {
+        self.pages.values().map(|p| p.bytes).sum()
+    }
+
+    /// Slots and metadata.
+    pub fn total_bytes(&self) -> u64 {
+        self.slot_bytes() + self.metadata_bytes
+    }
+
+    /// Bits of slots a cached value; `None` for an empty cache.
+    pub fn resident_bits_per_value(&self) -> Option<f64> {
+        (self.values > 0).then(|| self.slot_bytes() as f64 * 8.0 / self.values as f64)
+    }
+
+    /// Bits of metadata a cached value; `None` for an empty cache.
+    pub fn metadata_bits_per_value(&self) -> Option<f64> {
+        (self.values > 0).then(|| self.metadata_bytes as f64 * 8.0 / self.values as f64)
+    }
+}
+
+/// A cache's layers and formats, ready to be counted.
+#[derive(Clone, Debug)]
+pub struct Estimator {
+    groups: Vec<Group>,
+    sink_tokens: usize,
+    tail_tokens: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    shape: CacheGroup,
+    /// Layers by the formats of their (open, sealed) pages.
+    layers: BTreeMap<(Pair, Pair), u64>,
+    bytes: BTreeMap<Pair, u64>,
+}
+
+/// K format and V format.
+type Pair = (String, String);
+
+impl Estimator {
+    /// The layers of `shape` under `profile`.
+    ///
+    /// # Errors
+    /// `Usage` for a format that is not known, `Unsupported` for one that refuses the head size.
+    pub fn new(shape: &CacheShape, profile: &Profile, formats: &FormatRegistry) -> Result<Self> {
+        shape.validate()?;
+        let mut groups = Vec::new();
+        for group in &shape.groups {
+            let mut layers: BTreeMap<(Pair, Pair), u64> = BTreeMap::new();
+            let mut bytes = BTreeMap::new();
+            for &layer in &group.layers {
+                let (k, v) = profile.layer_formats(layer);
+                let open = |word: &str| if word == "f32" { "f32" } else { "f16" }.to_string();
+                let pairs = ((open(k), open(v)), (k.to_string(), v.to_string()));
+                for pair in [&pairs.0, &pairs.1] {
+                    let size = |side: Side, name: &str| -> Result<u64> {
+                        let (_, format) = formats.by_name(name)?;
+                        Ok(format.codec(side, group.geometry(side))?.layout().page_bytes() as u64)
+                    };
+                    bytes.insert(pair.clone(), size(Side::K, &pair.0)? + size(Side::V, &pair.1)?);
+                }
+                *layers.entry(pairs).or_default() += 1;
+            }
+            groups.push(Group { shape: group.clone(), layers, bytes });
+        }
+        Ok(Estimator { groups, sink_tokens: profile.exact_sink_tokens, tail_tokens: profile.exact_tail_tokens })
+    }
+
+    /// What one sequence of `tokens` committed tokens takes, once every page that is due is sealed.
+    pub fn at(&self, tokens: u64) -> Footprint {
+        let mut sum = Footprint::default();
+        for group in &self.groups {
+            let size = group.shape.page_tokens as u64;
+            let heads = group.shape.kv_heads as u64;
+            let first = first_page(&group.shape, tokens);
+            let end = tokens.div_ceil(size);
+            let sink = (self.sink_tokens as u64).div_ceil(size);
+            let sealed_end = tokens.saturating_sub(self.tail_tokens as u64) / size;
+            let sealed = sealed_end.saturating_sub(sink.max(first));
+            let open = end - first - sealed;
+            for ((open_pair, sealed_pair), &layers) in &group.layers {
+                for (pair, pages) in [(open_pair, open), (sealed_pair, sealed)] {
+                    let pages = pages * layers * heads;
+                    if pages > 0 {
+                        let count = sum.pages.entry(pair.clone()).or_default();
+                        count.pages += pages;
+                        count.bytes += pages * group.bytes[pair];
+                    }
+                }
+            }
+            let pages = (end - first) * group.shape.layers.len() as u64 * heads;
+            sum.metadata_bytes += pages * (PageDescriptor::BYTES as u64 + 4);
+            sum.values += (tokens - first * size) * group.shape.values_per_token() as u64;
+        }
+        sum
+    }
+
+    /// Bytes that one more token takes in the long run: full pages, sealed, of groups that grow; metadata apart.
+    pub fn bytes_per_token(&self) -> (f64, f64) {
+        let (mut slots, mut metadata) = (0.0, 0.0);
+        for group in self.groups.iter().filter(|g| g.shape.kind == GroupKind::Full) {
+            let size = group.shape.page_tokens as f64;
+            let heads = group.shape.kv_heads as f64;
+            for ((_, sealed), &layers) in &group.layers {
+                slots += group.bytes[sealed] as f64 * layers as f64 * heads / size;
+            }
+            metadata += (PageDescriptor::BYTES as f64 + 4.0) * group.shape.layers.len() as f64 * heads / size;
+        }
+        (slots, metadata)
+    }
+
+    /// The longest context, up to `most` tokens, whose slots and metadata stay within `budget_bytes` at every length
+    /// on the way there.
+    pub fn context_within(&self, budget_bytes: u64, most: u64) -> u64 {
+        let sizes = || self.groups.iter().map(|g| g.shape.page_tokens as u64);
+        let (page, least) = (sizes().max().unwrap_or(1), sizes().min().unwrap_or(1));
+        // A sequence takes most just after a page was begun, from where it only shrinks until the next one; and a whole
+        // (largest) page later it takes no less than before.
+        let fits = |pages: u64| {
+            let start = pages.saturating_sub(1) * page;
+            pages == 0 || (0..page / least).all(|i| self.at(start + i * least + 1).total_bytes() <= budget_bytes)
+        };
+        let (mut low, mut high) = (0, most.div_ceil(page));
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            if fits(middle) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        (low * page).min(most)
+    }
+}
+
+/// The first page that a group still holds with `tokens` committed tokens.
+fn first_page(group: &CacheGroup, tokens: u64) -> u64 {
+    match group.kind {
+        GroupKind::Full => 0,
+        GroupKind::Window(window) => tokens.saturating_sub(window as u64) / group.page_tokens as u64,
+    }
+}

@@ -1,0 +1,67 @@
+//! What `plan` says a cache takes is what the allocator gives out when the same pages are really allocated.
+
+use crate::model::{Rig, Rng, group, profile, shape};
+use kvarto::engine::{EngineOptions, Registry};
+use kvarto::footprint::Estimator;
+use kvarto::profile::{Override, Profile};
+use kvarto::shape::{CacheShape, GroupKind};
+
+/// Grows one sequence to each length in turn and compares every figure.
+fn agree(shape: &CacheShape, profile: &Profile, lengths: &[u32]) {
+    let estimator = Estimator::new(shape, profile, &Registry::builtin().formats).unwrap();
+    let mut rig = Rig::new(shape.clone(), profile.clone(), EngineOptions::default(), f64::INFINITY, 3);
+    let a = rig.create();
+    let mut held = 0;
+    for &length in lengths {
+        rig.step(&[(a, length - held, true)]).unwrap();
+        held = length;
+        // Pages become due with the rows of the step before; their old slots are free one step later.
+        for _ in 0..2 {
+            rig.step(&[(a, 0, true)]).unwrap();
+        }
+        let stats = rig.engine.stats();
+        let said = estimator.at(u64::from(length));
+        let pages: Vec<_> = said.pages.iter().map(|(pair, count)| (pair.clone(), count.pages)).collect();
+        assert_eq!(stats.pages.into_iter().collect::<Vec<_>>(), pages, "{length} tokens");
+        assert_eq!(stats.memory.used_slot_bytes, said.slot_bytes(), "{length} tokens");
+        assert_eq!(stats.cached_values, said.values, "{length} tokens");
+        assert_eq!(stats.resident_bits_per_value, said.resident_bits_per_value(), "{length} tokens");
+        assert_eq!(stats.metadata_bits_per_value, said.metadata_bits_per_value(), "{length} tokens");
+    }
+}
+
+#[test]
+fn the_estimate_is_what_the_allocator_gives_out() {
+    let mut rng = Rng(11);
+    for (page, sink, tail) in [(16, 16, 16), (16, 0, 0), (32, 64, 100), (64, 64, 128), (128, 1, 1)] {
+        for kv in ["f16", "f32", "fp8/tq3", "tq3/bf16"] {
+            let shape = shape(vec![group(vec![0, 1], GroupKind::Full, page, (2, 2), 16, 32)]);
+            let mut profile = profile(kv, tail, sink);
+            profile.overrides = vec![Override { layers: 1..2, k: Some("fp8".into()), v: None }];
+            let mut lengths: Vec<u32> = vec![1, page as u32 - 1, page as u32, page as u32 + 1];
+            for _ in 0..6 {
+                lengths.push(lengths[lengths.len() - 1] + 1 + rng.below(150) as u32);
+            }
+            agree(&shape, &profile, &lengths);
+        }
+    }
+}
+
+#[test]
+fn a_context_within_a_budget_fits_and_the_next_page_does_not() {
+    let formats = Registry::builtin().formats;
+    for (page, tail) in [(16, 20), (64, 128)] {
+        let groups = vec![
+            group(vec![0], GroupKind::Full, page, (2, 2), 16, 32),
+            group(vec![1, 2], GroupKind::Window(100), page, (2, 1), 64, 64),
+        ];
+        let estimator = Estimator::new(&shape(groups), &profile("fp8/tq3", tail, 16), &formats).unwrap();
+        for budget in [0u64, 5_000, 100_000, 1_000_000, 12_345_678] {
+            let tokens = estimator.context_within(budget, 1 << 30);
+            let most = (0..=tokens).map(|n| estimator.at(n).total_bytes()).max().unwrap();
+            assert!(most <= budget, "{tokens} tokens take {most} of {budget} bytes");
+            assert!(estimator.at(tokens + 1).total_bytes() > budget);
+        }
+        assert_eq!(estimator.context_within(u64::MAX, 1000), 1000);
+    }
+}
