@@ -1,6 +1,8 @@
 //! The program as a user runs it.
 #![cfg(feature = "cli")]
 
+#[path = "cli/chat.rs"]
+mod chat;
 #[path = "cli/errors.rs"]
 mod errors;
 #[path = "support/gguf_writer.rs"]

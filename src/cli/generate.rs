@@ -260,7 +260,7 @@ fn chat_prompt(gguf: &Gguf, tokenizer: &Tokenizer, text: String) -> kvarto::Resu
 }
 
 /// Says on standard error what was chosen and why.
-fn introduce(model: &mut Model, adapter: &str, tier: &str, why: &str, path: &std::path::Path, verbose: u8) {
+pub fn introduce(model: &mut Model, adapter: &str, tier: &str, why: &str, path: &std::path::Path, verbose: u8) {
     let weights = model.weight_bytes();
     let config = model.config().clone();
     let engine = model.engine();

@@ -2,11 +2,13 @@
 
 mod backend;
 mod cache_flags;
+mod chat;
 mod doctor;
 mod generate;
 pub mod models;
 mod plan;
 mod report;
+mod sampling_flags;
 
 use clap::{Parser, Subcommand};
 use kvarto::ErrorKind;
@@ -27,6 +29,8 @@ struct Cli {
 enum Command {
     /// Generate text from a prompt
     Generate(Box<generate::GenerateCommand>),
+    /// Talk with a model; the past stays in the cache
+    Chat(Box<chat::ChatCommand>),
     /// List, fetch and look into models
     Models(models::ModelsCommand),
     /// What a cache takes by context, and the context that a budget holds
@@ -62,6 +66,7 @@ pub fn main() -> ExitCode {
         .init();
     let (json, result) = match cli.command {
         Command::Generate(command) => (command.json, generate::run(&command, cli.verbose)),
+        Command::Chat(command) => (false, chat::run(&command, cli.verbose)),
         Command::Models(command) => (command.json(), models::run(command).map(|()| ExitCode::SUCCESS)),
         Command::Plan(command) => (command.json, plan::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Doctor(command) => (command.json, doctor::run(&command)),

@@ -2,6 +2,7 @@
 
 pub mod chat_template;
 pub mod config;
+pub mod conversation;
 pub mod generate;
 pub mod gguf;
 pub mod llama;

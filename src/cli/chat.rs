@@ -1,0 +1,238 @@
+//! `kvarto chat`: a conversation whose past stays in the cache.
+
+mod lines;
+
+use super::backend::{self, Chosen};
+use super::cache_flags::CacheFlags;
+use super::generate::introduce;
+use super::models::Bar;
+use super::report::{bytes, fault, figure};
+use super::sampling_flags::SamplingFlags;
+use clap::Args;
+use kvarto::engine::Registry;
+use kvarto::model::chat_template::ChatTemplate;
+use kvarto::model::conversation::Conversation;
+use kvarto::model::generate::{FinishReason, GenerateOptions, Generation};
+use kvarto::model::gguf::Gguf;
+use kvarto::model::tokenizer::Tokenizer;
+use kvarto::model::{LoadOptions, Model, store};
+use kvarto::{Error, ErrorKind};
+use lines::{Line, Lines};
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Talk with a model; the past stays in the cache.
+#[derive(Debug, Args)]
+pub struct ChatCommand {
+    /// A system message, before everything said
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Most new tokens of an answer
+    #[arg(long, default_value_t = 512, value_name = "N")]
+    max_tokens: usize,
+    #[command(flatten)]
+    sampling: SamplingFlags,
+    /// A name from `kvarto models list`, or a path that ends in .gguf
+    #[arg(long, default_value = "smollm2-135m", value_name = "NAME-or-FILE")]
+    model: String,
+    /// auto, cpu, vulkan[:N], metal[:N], dx12[:N], gl[:N], wgpu
+    #[arg(long, default_value = "auto")]
+    backend: String,
+    #[command(flatten)]
+    cache: CacheFlags,
+    /// Threads of the CPU backend; 0 for all cores
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    threads: usize,
+}
+
+const HELP: &str = "\
+/stats      what the cache holds, and what the last turn read
+/reset      forget everything but the system message
+/fork       a second chat with the same past; both share its pages
+/switch N   go to chat N
+/help       this
+/quit       end (Ctrl-D as well)";
+
+/// Runs the command.
+pub fn run(command: &ChatCommand, verbose: u8) -> anyhow::Result<ExitCode> {
+    let registry = Registry::builtin();
+    let profile = command.cache.profile(&registry)?;
+    let options =
+        GenerateOptions { max_tokens: command.max_tokens, sampler: command.sampling.options()?, stop: vec![] };
+    if command.max_tokens == 0 {
+        return Err(Error::new(ErrorKind::Usage, "--max-tokens 0", "an answer has at least one token").into());
+    }
+    let wanted = backend::parse(&command.backend)?;
+    let bar = Bar::new();
+    let path = store::resolve_or_fetch(&command.model, &bar)?;
+    bar.finish();
+    let gguf = Gguf::open(&path)?;
+    let tokenizer = Tokenizer::from_gguf(&gguf)?;
+    let template = ChatTemplate::from_gguf(&gguf)?;
+    let Chosen { backend, why } = backend::open(&wanted, command.threads)?;
+    let caps = backend.caps().clone();
+    let load = LoadOptions { page_tokens: command.cache.page_tokens, logit_rows: 1, ..LoadOptions::default() };
+    let mut model = Model::load(&gguf, backend, profile, registry, &load)?;
+    introduce(&mut model, &caps.title(), &caps.tier, &why, &path, verbose);
+
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let flag = cancelled.clone();
+    ctrlc::set_handler(move || {
+        // A second Ctrl-C means it: nothing is written that could be damaged.
+        if flag.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    })?;
+    let first = Conversation::new(&mut model, command.system.clone())?;
+    let mut chat =
+        Chat { model, tokenizer, template, options, branches: vec![first], current: 0, last: None, cancelled };
+    let mut lines = Lines::new()?;
+    if lines.terminal() {
+        eprintln!("say something; /help lists the commands\n");
+    }
+    loop {
+        chat.cancelled.store(false, Ordering::SeqCst);
+        let text = match lines.next()? {
+            Line::Said(text) => text,
+            Line::End => return Ok(ExitCode::SUCCESS),
+            Line::Interrupted => return Ok(ExitCode::from(130)),
+        };
+        match chat.hear(text.trim()) {
+            Ok(true) => {}
+            Ok(false) => return Ok(ExitCode::SUCCESS),
+            // A device that is gone stays gone; anything else leaves the chat as it was.
+            Err(error) if lost(&error) => return Err(error),
+            Err(error) if lines.terminal() => fault(&error, false),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn lost(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<Error>().map(Error::kind);
+    matches!(kind, None | Some(ErrorKind::Device | ErrorKind::DeviceLost))
+}
+
+struct Chat {
+    model: Model,
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    options: GenerateOptions,
+    branches: Vec<Conversation>,
+    current: usize,
+    last: Option<Generation>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Chat {
+    /// One line of the user's; false to end.
+    fn hear(&mut self, line: &str) -> anyhow::Result<bool> {
+        let Some(word) = line.strip_prefix('/') else {
+            if !line.is_empty() {
+                self.answer(line)?;
+            }
+            return Ok(true);
+        };
+        let (word, rest) = word.split_once(char::is_whitespace).unwrap_or((word, ""));
+        match (word, rest.trim()) {
+            ("quit" | "exit", "") => return Ok(false),
+            ("help", "") => eprintln!("{HELP}"),
+            ("stats", "") => self.stats(),
+            ("reset", "") => {
+                self.branches[self.current].reset(&mut self.model)?;
+                self.last = None;
+                eprintln!("chat {} is empty", self.current + 1);
+            }
+            ("fork", "") => {
+                let branch = self.branches[self.current].fork(&mut self.model)?;
+                self.branches.push(branch);
+                eprintln!("chat {} has the past of chat {}", self.branches.len(), self.current + 1);
+                self.current = self.branches.len() - 1;
+            }
+            ("switch", number) => {
+                let there = self.branches.len();
+                let at = number.parse::<usize>().ok().filter(|n| (1..=there).contains(n));
+                let at = at.ok_or_else(|| {
+                    let message = format!("/switch {}: there are chats 1 to {there}", number.escape_debug());
+                    Error::new(ErrorKind::Usage, message, "give one of these numbers")
+                })?;
+                self.current = at - 1;
+                eprintln!("chat {at}");
+            }
+            _ => {
+                let message = format!("{} is no command", line.escape_debug());
+                return Err(Error::new(ErrorKind::Usage, message, "/help lists them").into());
+            }
+        }
+        Ok(true)
+    }
+
+    fn answer(&mut self, line: &str) -> anyhow::Result<()> {
+        let mut out = std::io::stdout();
+        let mut fault = None;
+        let cancelled = &self.cancelled;
+        let unwritable = std::cell::Cell::new(false);
+        let generation = self.branches[self.current].say(
+            &mut self.model,
+            &self.tokenizer,
+            &self.template,
+            line,
+            &self.options,
+            |piece| {
+                if let Err(error) = out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
+                    unwritable.set(true);
+                    fault.get_or_insert(error);
+                }
+            },
+            || unwritable.get() || cancelled.load(Ordering::SeqCst),
+        )?;
+        if let Some(error) = fault {
+            return Err(error.into());
+        }
+        writeln!(std::io::stdout())?;
+        match generation.finish_reason {
+            FinishReason::Length => eprintln!("(cut at {} tokens: --max-tokens)", self.options.max_tokens),
+            FinishReason::Cancelled => eprintln!("(stopped)"),
+            FinishReason::Stop => {}
+        }
+        self.last = Some(generation);
+        Ok(())
+    }
+
+    fn stats(&mut self) {
+        let branch = &self.branches[self.current];
+        let turn = branch.turn();
+        let messages = branch.messages().count();
+        let lengths = self.model.engine().lengths(branch.sequence()).ok();
+        let stats = self.model.engine().stats();
+        let cached = lengths.map_or(0, |l| l.cached);
+        eprintln!(
+            "chat      {} of {}, {messages} messages, {cached} tokens cached",
+            self.current + 1,
+            self.branches.len()
+        );
+        eprintln!(
+            "last turn {} tokens from the cache, {} read, {} of them again",
+            turn.kept, turn.read, turn.read_again
+        );
+        if let Some(last) = &self.last {
+            eprintln!(
+                "speed     prefill {} tok/s, decode {} tok/s",
+                figure(last.prefill_tokens_per_s()),
+                figure(last.decode_tokens_per_s())
+            );
+        }
+        let pages: Vec<String> = stats.pages.iter().map(|((k, v), n)| format!("{n} of {k}/{v}")).collect();
+        eprintln!("pages     {}", if pages.is_empty() { "none".into() } else { pages.join(", ") });
+        eprintln!(
+            "bytes     {} in pages, {} in all; bits a value: resident {}, read {}, metadata {}",
+            bytes(stats.memory.used_slot_bytes),
+            bytes(stats.memory.allocated()),
+            figure(stats.resident_bits_per_value),
+            figure(stats.read_bits_per_value),
+            figure(stats.metadata_bits_per_value)
+        );
+    }
+}
