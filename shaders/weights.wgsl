@@ -88,6 +88,22 @@ fn unit_at(row: u32, unit: u32) -> Unit {
         vec4<f32>(unpack2x16float(w[at + 2u]), unpack2x16float(w[at + 3u])),
     );
 }
+#elif WEIGHT == 1000
+// Ours: an f32 scale for each half, an f32 offset, 32 signed bytes.
+const UNIT_GAP: u32 = 4u;
+
+fn unit_column(unit: u32) -> u32 {
+    return unit * 8u;
+}
+
+fn unit_at(row: u32, unit: u32) -> Unit {
+    let block = (row * BLOCKS + (unit >> 2u)) * 11u;
+    let in_block = unit & 3u;
+    let d = bitcast<f32>(w[block + (in_block >> 1u)]);
+    let m = vec4<f32>(bitcast<f32>(w[block + 2u]));
+    let q = block + 3u + 2u * in_block;
+    return Unit(signed_bytes(w[q]) * d + m, signed_bytes(w[q + 1u]) * d + m);
+}
 #elif WEIGHT == 30
 // BF16.
 const UNIT_GAP: u32 = 4u;

@@ -314,3 +314,30 @@ fn rope_scaling_is_read() {
     config_refused(tiny_llama(3).tensor_f32("rope_freqs.weight", &[3], &[1.0; 3]), ErrorKind::Shape, &["rope_freqs"]);
     config_refused(tiny_llama(3).tensor_f32("rope_freqs.weight", &[4], &[0.0; 4]), ErrorKind::File, &["rope_freqs"]);
 }
+
+#[test]
+fn types_that_are_spread_out_at_load_keep_every_value() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/quants.json");
+    let golden: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let hex = |text: &serde_json::Value| -> Vec<u8> {
+        let digits = text.as_str().unwrap();
+        (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+    };
+    for (name, code) in [("Q5_0", 6), ("Q5_1", 7), ("Q4_K", 12), ("Q5_K", 13), ("Q6_K", 14)] {
+        let blocks = hex(&golden[name]["blocks"]);
+        let values: Vec<f32> =
+            hex(&golden[name]["values"]).as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
+        let file = GgufWriter::new(3).key("general.architecture", "llama").tensor("t", code, &[512], blocks.clone());
+        let gguf = Gguf::parse(file.build()).unwrap();
+        let tensor = gguf.tensor("t").unwrap();
+        let ours = dequantize(tensor, gguf.tensor_bytes(tensor).unwrap()).unwrap();
+        assert_eq!(ours.len(), values.len());
+        for (at, (ours, wanted)) in ours.iter().zip(&values).enumerate() {
+            // Bit for bit, but for the sign of a zero.
+            assert!(
+                ours.to_bits() == wanted.to_bits() || (*ours == 0.0 && *wanted == 0.0),
+                "{name} {at}: {ours} {wanted}"
+            );
+        }
+    }
+}

@@ -219,6 +219,12 @@ impl Weights {
                     }
                     data.extend(rng.next().to_le_bytes());
                 }
+                WeightType::Wide => {
+                    if begins {
+                        (0..3).for_each(|_| data.extend(rng.float(0.1).to_le_bytes()));
+                    }
+                    data.extend(rng.next().to_le_bytes());
+                }
             }
         }
         assert_eq!(data.len(), rows as usize * weight.row_bytes(columns as usize).unwrap());
@@ -254,6 +260,12 @@ impl Weights {
                     WeightType::Q4_0 => (nibble(18 * block + 2, i) - 8.0) * half(18 * block),
                     WeightType::Q4_1 => nibble(20 * block + 4, i) * half(20 * block) + half(20 * block + 2),
                     WeightType::Q8_0 => f64::from(bytes[34 * block + 2 + i] as i8) * half(34 * block),
+                    WeightType::Wide => {
+                        let number = |n: usize| {
+                            f64::from(f32::from_le_bytes(bytes[44 * block + 4 * n..][..4].try_into().unwrap()))
+                        };
+                        f64::from(bytes[44 * block + 12 + i] as i8) * number(i / 16) + number(2)
+                    }
                 }
             })
             .collect()
@@ -266,6 +278,12 @@ impl Weights {
         let block = column / 32;
         match self.weight {
             WeightType::Q4_1 => 15.0 * half(20 * block) + half(20 * block + 2),
+            WeightType::Wide => {
+                let number = |n: usize| {
+                    f64::from(f32::from_le_bytes(bytes[44 * block + 4 * n..][..4].try_into().unwrap())).abs()
+                };
+                128.0 * number(column % 32 / 16) + number(2)
+            }
             _ => self.values(row)[column].abs(),
         }
     }

@@ -3,19 +3,24 @@
 use half::{bf16, f16};
 
 use super::tensor::{GgmlType, TensorInfo};
+use super::widen::{widen, widens};
 use crate::error::{Error, ErrorKind, Result};
+use crate::num::weights::{WIDE_BYTES, WeightType};
+
+/// What to do about a type that is not read.
+pub const READ: &str = "use a model file of F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K tensors";
 
 /// The numbers of `tensor`, whose stored form is `bytes`, in the file's order (contiguous dimension first).
 ///
-/// F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are read; any other type is `Unsupported`, and a `bytes` of the wrong
-/// length is a `Shape` error.
+/// F32, F16, BF16, Q4_0, Q4_1, Q8_0 and what [`widen`] takes (Q5_0, Q5_1, Q4_K, Q5_K, Q6_K) are read; any other type
+/// is `Unsupported`, and a `bytes` of the wrong length is a `Shape` error.
 pub fn dequantize(tensor: &TensorInfo, bytes: &[u8]) -> Result<Vec<f32>> {
     use GgmlType::*;
-    if !matches!(tensor.ty, F32 | F16 | BF16 | Q4_0 | Q4_1 | Q8_0) {
+    if !matches!(tensor.ty, F32 | F16 | BF16 | Q4_0 | Q4_1 | Q8_0) && !widens(tensor.ty) {
         return Err(Error::new(
             ErrorKind::Unsupported,
-            format!("tensor `{}` is of {}; F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are read", tensor.name, tensor.ty),
-            "use a model file quantised to one of these",
+            format!("tensor `{}` is of {}, which is not read", tensor.name, tensor.ty),
+            READ,
         ));
     }
     if bytes.len() as u64 != tensor.byte_len() {
@@ -24,6 +29,11 @@ pub fn dequantize(tensor: &TensorInfo, bytes: &[u8]) -> Result<Vec<f32>> {
             format!("tensor `{}` takes {} bytes; {} were given", tensor.name, tensor.byte_len(), bytes.len()),
             "pass what Gguf::tensor_bytes returns",
         ));
+    }
+    if let Some(wide) = widen(tensor.ty, bytes) {
+        let mut values = vec![0.0; wide.len() / WIDE_BYTES * 32];
+        WeightType::Wide.decode_row(&wide, &mut values);
+        return Ok(values);
     }
     Ok(match tensor.ty {
         F32 => each(bytes, f32::from_le_bytes),
@@ -120,9 +130,9 @@ mod tests {
 
     #[test]
     fn refusals_name_tensor_and_type() {
-        let error = dequantize(&tensor(GgmlType::Q6_K, 256), &[0; 210]).unwrap_err();
+        let error = dequantize(&tensor(GgmlType::Q3_K, 256), &[0; 110]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.message().contains("`t`") && error.message().contains("Q6_K"), "{error}");
+        assert!(error.message().contains("`t`") && error.message().contains("Q3_K"), "{error}");
         assert_eq!(dequantize(&tensor(GgmlType::F32, 2), &[0; 4]).unwrap_err().kind(), ErrorKind::Shape);
     }
 }

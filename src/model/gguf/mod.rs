@@ -7,6 +7,7 @@ mod dequant;
 mod parse;
 mod tensor;
 mod value;
+mod widen;
 
 use std::fmt;
 use std::fs::File;
@@ -15,9 +16,10 @@ use std::sync::{Arc, OnceLock};
 
 use sha2::{Digest, Sha256};
 
-pub use dequant::dequantize;
+pub use dequant::{READ, dequantize};
 pub use tensor::{GgmlType, TensorInfo};
 pub use value::{Array, Value};
+pub use widen::{widen, widens};
 
 use crate::error::{Error, ErrorKind, Result};
 

@@ -4,8 +4,9 @@ use crate::backend::{Backend, BufferSlice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::WeightSegment;
 use crate::model::config::ModelConfig;
-use crate::model::gguf::{GgmlType, Gguf, dequantize};
+use crate::model::gguf::{GgmlType, Gguf, READ, dequantize, widen, widens};
 use crate::num::weights::WeightType;
+use std::borrow::Cow;
 
 /// A matrix `[rows][columns]` in one or more segments below the adapter's binding limit.
 pub(super) struct Matrix {
@@ -94,18 +95,20 @@ impl Uploader<'_> {
             let &[columns, rows] = tensor.shape.as_slice() else {
                 return Err(Error::new(ErrorKind::Shape, format!("tensor `{name}` is not a matrix"), ""));
             };
-            parts.push((weight, columns as usize, rows as usize, self.gguf.tensor_bytes(tensor)?));
+            let stored = self.gguf.tensor_bytes(tensor)?;
+            let bytes = widen(tensor.ty, stored).map_or(Cow::Borrowed(stored), Cow::Owned);
+            parts.push((weight, columns as usize, rows as usize, bytes));
         }
         let (weight, columns, ..) = parts[0];
         if parts.iter().all(|p| (p.0, p.1) == (weight, columns)) {
             let rows = parts.iter().map(|p| p.2).sum();
-            let bytes = parts.iter().map(|p| p.3).collect::<Vec<_>>().concat();
+            let bytes = parts.iter().map(|p| &*p.3).collect::<Vec<_>>().concat();
             return Ok(vec![self.upload(names[0], weight, columns, rows, &bytes)?]);
         }
         let parts: Vec<_> = names.iter().zip(parts).collect();
         parts
             .into_iter()
-            .map(|(name, (weight, columns, rows, bytes))| self.upload(name, weight, columns, rows, bytes))
+            .map(|(name, (weight, columns, rows, bytes))| self.upload(name, weight, columns, rows, &bytes))
             .collect()
     }
 
@@ -147,13 +150,9 @@ fn weight_type(name: &str, ty: GgmlType) -> Result<WeightType> {
         GgmlType::Q4_0 => WeightType::Q4_0,
         GgmlType::Q4_1 => WeightType::Q4_1,
         GgmlType::Q8_0 => WeightType::Q8_0,
+        spread if widens(spread) => WeightType::Wide,
         other => {
-            let known: Vec<&str> = WeightType::ALL.iter().map(|t| t.as_str()).collect();
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("tensor `{name}` is stored as {other}"),
-                format!("use a GGUF whose matrices are {}", known.join(", ")),
-            ));
+            return Err(Error::new(ErrorKind::Unsupported, format!("tensor `{name}` is stored as {other}"), READ));
         }
     })
 }

@@ -3,8 +3,10 @@
 //! Layouts are ggml's (`ggml-common.h`): little-endian, blocks of 32 along the columns of a row.
 
 mod blocks;
+mod wide;
 
 pub(crate) use blocks::{BF16, Block, F16, F32, Q4_0, Q4_1, Q8_0, decode_row, scales_of};
+pub(crate) use wide::{WIDE_BYTES, Wide, wide_block};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -23,14 +25,24 @@ pub enum WeightType {
     Q4_1,
     /// 32 values in 34 bytes: f16 `d`, 32 signed bytes `q`; value `q * d`.
     Q8_0,
+    /// Ours, made at load from Q5_0, Q5_1, Q4_K, Q5_K and Q6_K without loss: 32 values in 44 bytes, f32 `d0`, `d1`
+    /// and `m`, 32 signed bytes `q`; value `q * d0 + m` in the first half, `q * d1 + m` in the second.
+    Wide,
 }
 
 impl WeightType {
     /// Every type.
-    pub const ALL: [WeightType; 6] =
-        [WeightType::F32, WeightType::F16, WeightType::BF16, WeightType::Q4_0, WeightType::Q4_1, WeightType::Q8_0];
+    pub const ALL: [WeightType; 7] = [
+        WeightType::F32,
+        WeightType::F16,
+        WeightType::BF16,
+        WeightType::Q4_0,
+        WeightType::Q4_1,
+        WeightType::Q8_0,
+        WeightType::Wide,
+    ];
 
-    /// ggml's name.
+    /// ggml's name, or ours.
     pub fn as_str(self) -> &'static str {
         match self {
             WeightType::F32 => "F32",
@@ -39,10 +51,11 @@ impl WeightType {
             WeightType::Q4_0 => "Q4_0",
             WeightType::Q4_1 => "Q4_1",
             WeightType::Q8_0 => "Q8_0",
+            WeightType::Wide => "wide",
         }
     }
 
-    /// ggml's number for the type, which is also the kernels' constant `WEIGHT`.
+    /// ggml's number for the type, or one beyond ggml's; also the kernels' constant `WEIGHT`.
     pub const fn code(self) -> u32 {
         match self {
             WeightType::F32 => 0,
@@ -51,6 +64,7 @@ impl WeightType {
             WeightType::Q4_1 => 3,
             WeightType::Q8_0 => 8,
             WeightType::BF16 => 30,
+            WeightType::Wide => 1000,
         }
     }
 
@@ -68,6 +82,7 @@ impl WeightType {
             WeightType::Q4_0 => Q4_0::BYTES,
             WeightType::Q4_1 => Q4_1::BYTES,
             WeightType::Q8_0 => Q8_0::BYTES,
+            WeightType::Wide => WIDE_BYTES,
         }
     }
 
@@ -76,7 +91,7 @@ impl WeightType {
     pub const fn column_multiple(self) -> usize {
         match self {
             WeightType::F32 | WeightType::F16 | WeightType::BF16 => 8,
-            WeightType::Q4_0 | WeightType::Q4_1 | WeightType::Q8_0 => 32,
+            WeightType::Q4_0 | WeightType::Q4_1 | WeightType::Q8_0 | WeightType::Wide => 32,
         }
     }
 
@@ -127,6 +142,7 @@ impl WeightType {
             WeightType::Q4_0 => decode_row::<Q4_0>(bytes, out),
             WeightType::Q4_1 => decode_row::<Q4_1>(bytes, out),
             WeightType::Q8_0 => decode_row::<Q8_0>(bytes, out),
+            WeightType::Wide => decode_row::<Wide>(bytes, out),
         }
     }
 }
@@ -157,6 +173,10 @@ macro_rules! with_block {
             }
             $crate::num::weights::WeightType::Q8_0 => {
                 type $block = $crate::num::weights::Q8_0;
+                $body
+            }
+            $crate::num::weights::WeightType::Wide => {
+                type $block = $crate::num::weights::Wide;
                 $body
             }
         }
