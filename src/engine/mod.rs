@@ -22,6 +22,7 @@ pub use storage::AttentionOptions;
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
+use crate::page::Budget;
 use crate::policy::Policy;
 use crate::profile::Profile;
 use crate::select::Selector;
@@ -35,7 +36,7 @@ use storage::Group;
 /// What an engine is told beyond its shape and profile.
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
-    /// Bound on the bytes of slots in use, in every cache group.
+    /// Bound on the bytes of slots in use, all cache groups together.
     pub kv_budget_bytes: Option<u64>,
     /// Tokens that segments are first sized for; they grow beyond.
     pub context_tokens: usize,
@@ -101,10 +102,11 @@ impl Engine {
         shape.validate()?;
         let selector = registry.selectors.by_name(&profile.selector)?.clone();
         let policy = registry.policies.make(&profile.policy)?;
+        let budget = Budget::new(options.kv_budget_bytes);
         let mut groups: Vec<Group> = Vec::with_capacity(shape.groups.len());
         for (i, group) in shape.groups.iter().enumerate() {
             let attention = options.attention.get(i).cloned().unwrap_or_default();
-            match Group::new(backend.as_mut(), group, &profile, &registry, &options, &attention) {
+            match Group::new(backend.as_mut(), group, &profile, &registry, &options, &attention, &budget) {
                 Ok(group) => groups.push(group),
                 Err(error) => {
                     groups.iter_mut().for_each(|g| g.release(backend.as_mut()));

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
 use crate::kernel::attention::AttentionShape;
 use crate::kernel::{MeanPlace, SideBases, SideBasis};
-use crate::page::{Backing, PageDescriptor, Pool, SegmentKey, SlotSpec};
+use crate::page::{Backing, Budget, PageDescriptor, Pool, SegmentKey, SlotSpec};
 use crate::profile::Profile;
 use crate::shape::{CacheGroup, GroupKind, Side};
 use std::collections::{BTreeMap, HashMap};
@@ -114,6 +114,7 @@ impl Group {
         registry: &Registry,
         options: &super::EngineOptions,
         attention: &AttentionOptions,
+        budget: &Budget,
     ) -> Result<Self> {
         shape.validate()?;
         let mut codecs = BTreeMap::new();
@@ -196,7 +197,7 @@ impl Group {
             softcap,
             window,
             bases,
-            pool: Pool::new(slots, segment, options.kv_budget_bytes),
+            pool: Pool::new(slots, segment, budget.clone()),
             codecs,
             open,
             sealed,

@@ -2,10 +2,12 @@
 //!
 //! Nothing here touches a device. The pool asks a [`Backing`] for memory and tells the truth about bytes.
 
+mod budget;
 mod descriptor;
 mod pool;
 mod slab;
 
+pub use budget::Budget;
 pub use descriptor::{NONE, PageDescriptor, Tier, flags};
 pub use pool::{Backing, Change, Page, PageId, Pool, PoolBytes, SlotSpec, Slots};
 pub use slab::{SegmentKey, Slab};

@@ -2,6 +2,7 @@
 
 mod take;
 
+use super::budget::Budget;
 use super::descriptor::{PageDescriptor, Tier, flags};
 use super::slab::{SegmentKey, Slab};
 use crate::error::Result;
@@ -102,7 +103,7 @@ pub struct Pool {
     retiring_sides: Vec<(SegmentKey, u32)>,
     dirty: Vec<u32>,
     max_segment_bytes: u64,
-    budget_bytes: Option<u64>,
+    budget: Budget,
     used_bytes: u64,
 }
 
@@ -116,9 +117,13 @@ pub struct SlotSpec {
 }
 
 impl Pool {
-    /// A pool for the given sides and formats. A segment holds at most `max_segment_bytes`; `budget_bytes` bounds
-    /// the slots in use.
-    pub fn new(slots: BTreeMap<(Side, FormatId), SlotSpec>, max_segment_bytes: u64, budget_bytes: Option<u64>) -> Self {
+    /// A pool for the given sides and formats. A segment holds at most `max_segment_bytes`; `budget` (or a limit for
+    /// this pool alone) bounds the slots in use.
+    pub fn new(
+        slots: BTreeMap<(Side, FormatId), SlotSpec>,
+        max_segment_bytes: u64,
+        budget: impl Into<Budget>,
+    ) -> Self {
         Pool {
             slots,
             groups: 0,
@@ -129,7 +134,7 @@ impl Pool {
             retiring_sides: Vec::new(),
             dirty: Vec::new(),
             max_segment_bytes,
-            budget_bytes,
+            budget: budget.into(),
             used_bytes: 0,
         }
     }
@@ -346,7 +351,9 @@ impl Pool {
     fn give(&mut self, key: SegmentKey, slot: u32) {
         if let Some(slab) = self.slabs.get_mut(&key) {
             slab.give(slot);
-            self.used_bytes -= self.slot_size(key.side, key.format);
+            let bytes = self.slot_size(key.side, key.format);
+            self.used_bytes -= bytes;
+            self.budget.give(bytes);
         }
     }
 

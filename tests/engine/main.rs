@@ -1,5 +1,6 @@
 //! The engine through its public interface, on the CPU, against a host model that keeps exact rows.
 
+mod budget;
 mod failures;
 mod figures;
 mod footprint;

@@ -17,7 +17,7 @@ impl Pool {
     ) -> Result<Option<Slots>> {
         let side = if old.k.0 == k { Side::V } else { Side::K };
         let format = if side == Side::K { k } else { v };
-        self.charge(self.slot_size(side, format))?;
+        self.budget.check(self.slot_size(side, format))?;
         let key = SegmentKey { group: old.group, side, format };
         if !self.ensure(key, backing)? {
             return Ok(None);
@@ -35,7 +35,7 @@ impl Pool {
         prefer: Option<u16>,
         backing: &mut dyn Backing,
     ) -> Result<Slots> {
-        self.charge(self.slot_size(Side::K, k) + self.slot_size(Side::V, v))?;
+        self.budget.check(self.slot_size(Side::K, k) + self.slot_size(Side::V, v))?;
         // Free slots anywhere come before a new segment: reserving more while there is room would waste it.
         for may_reserve in [false, true] {
             let order = prefer.into_iter().chain((0..self.groups).filter(|g| Some(*g) != prefer));
@@ -125,22 +125,9 @@ impl Pool {
 
     fn take(&mut self, key: SegmentKey) -> Option<u32> {
         let slot = self.slabs.get_mut(&key)?.take()?;
-        self.used_bytes += self.slot_size(key.side, key.format);
+        let bytes = self.slot_size(key.side, key.format);
+        self.used_bytes += bytes;
+        self.budget.take(bytes);
         Some(slot)
-    }
-
-    fn charge(&self, bytes: u64) -> Result<()> {
-        match self.budget_bytes {
-            Some(budget) if self.used_bytes + bytes > budget => Err(Error::new(
-                ErrorKind::OutOfPages,
-                format!(
-                    "{} bytes of pages are short: {} in use, {bytes} wanted, budget {budget}",
-                    self.used_bytes + bytes - budget,
-                    self.used_bytes
-                ),
-                "release or truncate sequences, or raise the budget",
-            )),
-            _ => Ok(()),
-        }
     }
 }
