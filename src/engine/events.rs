@@ -43,6 +43,15 @@ pub enum Event {
         /// `sealed`, `reopened`, or a policy's word.
         reason: &'static str,
     },
+    /// A sequence let go of pages behind a window; they are free unless another sequence holds them.
+    PagesLeftBehind {
+        /// Which sequence.
+        sequence: SeqId,
+        /// Cache group.
+        group: usize,
+        /// Numbers of the pages in the sequence, in every layer and head of the group.
+        pages: std::ops::Range<usize>,
+    },
     /// A step was recorded or submitted.
     StepDone {
         /// Steps so far.

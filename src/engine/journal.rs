@@ -11,9 +11,9 @@ pub(super) enum Done {
     Changed { group: usize, change: Change },
     /// A page was added at the end of a row.
     Pushed { seq: SeqId, group: usize, row: usize },
-    /// A page of a row was replaced; the old one keeps its reference until the step is accepted.
+    /// Page `at` of the sequence was replaced in a row; the old one keeps its reference until the step is accepted.
     Replaced { seq: SeqId, group: usize, row: usize, at: usize, old: PageId },
-    /// A sealed page of a row was replaced by an open one; the old one's reference goes to the waiting entry.
+    /// Page `at` of the sequence, a sealed one, was replaced by an open one in a row; the old one's reference goes to the waiting entry.
     Reopened { seq: SeqId, group: usize, row: usize, at: usize, old: PageId },
     /// A descriptor was edited.
     Edited { group: usize, page: PageId, before: PageDescriptor },
@@ -60,7 +60,8 @@ impl Engine {
                     }
                 }
                 Done::Replaced { seq, group, row, at, old } | Done::Reopened { seq, group, row, at, old } => {
-                    let fresh = self.row(seq, group, row).map(|r| std::mem::replace(&mut r[at], old));
+                    let held = self.sequences.get_mut(&seq).and_then(|s| s.groups[group].page_mut(row, at));
+                    let fresh = held.map(|page| std::mem::replace(page, old));
                     if let Some(page) = fresh {
                         self.groups[group].pool.discard(page);
                     }

@@ -2,7 +2,7 @@
 
 use super::journal::{Done, Journal};
 use super::moves::{Reopened, transfers};
-use super::sequence::Pin;
+use super::sequence::{Pin, Rows};
 use super::{Engine, Event, SeqId, beyond, unknown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
@@ -37,6 +37,7 @@ impl Engine {
         if logical > length {
             return Err(beyond("fork_at", logical, length));
         }
+        self.check_window("fork_at", seq, logical)?;
         let id = self.share(seq)?;
         match self.truncate(id, logical) {
             Ok(()) => {
@@ -66,7 +67,7 @@ impl Engine {
             rows.pages.iter().flatten().for_each(|&page| self.groups[index].pool.release(page));
             self.drop_stale(index);
             if !sequence.pins.is_empty() {
-                self.mark_pins(index, &rows.pages, 0);
+                self.mark_pins(index, rows, 0);
             }
             self.give_mean_slot(index, rows.mean_slot);
         }
@@ -75,7 +76,7 @@ impl Engine {
 
     /// Forgets waiting pages that no sequence holds any more, and frees what nothing can read. Called right after
     /// pages were released, before an id is given to another page.
-    fn drop_stale(&mut self, index: usize) {
+    pub(super) fn drop_stale(&mut self, index: usize) {
         let pool = &mut self.groups[index].pool;
         let (kept, stale): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.pending[index]).into_iter().partition(|w| pool.is_live(w.page));
@@ -84,12 +85,12 @@ impl Engine {
         pool.reclaim();
     }
 
-    /// Sets the `PINNED` flag of those of `rows`' pages, from page `from` on, that are still held: an owner's pin
-    /// covers them, or none does.
-    fn mark_pins(&mut self, index: usize, rows: &[Vec<PageId>], from: usize) {
+    /// Sets the `PINNED` flag of those of `rows`' pages, from the sequence's page `from` on, that are still held: an
+    /// owner's pin covers them, or none does.
+    pub(super) fn mark_pins(&mut self, index: usize, rows: &Rows, from: usize) {
         let size = self.groups[index].shape.page_tokens;
-        for (row, pages) in rows.iter().enumerate() {
-            for (at, &id) in pages.iter().enumerate().skip(from) {
+        for row in 0..rows.pages.len() {
+            for (at, id) in rows.numbered(row, from..usize::MAX) {
                 if !self.groups[index].pool.is_live(id) {
                     continue;
                 }
@@ -97,7 +98,7 @@ impl Engine {
                 let pinned = self
                     .sequences
                     .values()
-                    .any(|s| s.groups[index].pages[row].get(at) == Some(&id) && s.pinned(start, end));
+                    .any(|s| s.groups[index].page(row, at) == Some(id) && s.pinned(start, end));
                 let held = self.groups[index].pool.page(id).descriptor.flags & flags::PINNED != 0;
                 if held != pinned {
                     self.groups[index].pool.update(id, |d| d.flags ^= flags::PINNED);
@@ -112,7 +113,7 @@ impl Engine {
         self.groups[index].mean_slots.extend(slot.filter(|_| !shared));
     }
 
-    /// Declares that the first `n` tokens stand: pages below may be sealed.
+    /// Declares that the first `n` tokens stand: pages below may be sealed, and pages behind a window go.
     ///
     /// # Errors
     /// `Shape` when `n` is above the tokens held or below what was committed.
@@ -129,20 +130,22 @@ impl Engine {
             ));
         }
         sequence.committed = n;
-        Ok(())
+        self.free_behind(seq)
     }
 
     /// Keeps the first `logical` tokens. Within a sealed page, a new open page is made of its decoded tokens; the
     /// sealed one stays until the next step has read it. Pins end where the tokens do.
     ///
     /// # Errors
-    /// `Shape` beyond the tokens held; `OutOfPages` or `OutOfMemory` when a page cannot be reopened. Nothing has
+    /// `Shape` beyond the tokens held, or when the next row's window is no longer wholly held (see
+    /// [`Engine::held`]; 0 is always allowed); `OutOfPages` or `OutOfMemory` when a page cannot be reopened. Nothing has
     /// changed then.
     pub fn truncate(&mut self, seq: SeqId, logical: u32) -> Result<()> {
         let length = self.sequence(seq)?.logical;
         if logical > length {
             return Err(beyond("truncate", logical, length));
         }
+        self.check_window("truncate", seq, logical)?;
         let mut journal = Journal::default();
         if let Err(error) = self.reopen(seq, logical, &mut journal) {
             self.roll_back(journal);
@@ -162,12 +165,17 @@ impl Engine {
             let size = group.shape.page_tokens;
             let (whole, keep) = (logical as usize / size, (logical as usize).div_ceil(size));
             held.sealed_to = held.sealed_to.min(whole);
-            let before = (pins > 0).then(|| held.pages.clone());
+            let before = (pins > 0).then(|| held.clone());
             for row in &mut held.pages {
-                row.drain(keep.min(row.len())..).for_each(|page| group.pool.release(page));
-                if let Some(&page) = row.get(whole).filter(|&&p| group.pool.page(p).references == 1) {
+                let kept = keep.saturating_sub(held.first).min(row.len());
+                row.drain(kept..).for_each(|page| group.pool.release(page));
+                let open = whole.checked_sub(held.first).and_then(|at| row.get(at));
+                if let Some(&page) = open.filter(|&&p| group.pool.page(p).references == 1) {
                     group.pool.update(page, |d| d.valid_tokens = (logical as usize % size) as u16);
                 }
+            }
+            if logical == 0 {
+                held.first = 0;
             }
             // New first rows measure new means; the old ones could be those of rows taken back.
             let slot = if logical == 0 { held.mean_slot.take() } else { None };
@@ -180,7 +188,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps the pages that hold `range` in the formats they have, whatever the policy says.
+    /// Keeps the pages that hold `range` in the formats they have, whatever the policy says. Pages behind a window go
+    /// all the same: no row reads them.
     ///
     /// # Errors
     /// `Shape` for an unknown sequence or an empty or reversed range.
@@ -192,8 +201,8 @@ impl Engine {
         for (group, rows) in self.groups.iter_mut().zip(&sequence.groups) {
             let size = group.shape.page_tokens;
             let pages = range.start as usize / size..(range.end as usize).div_ceil(size);
-            for row in &rows.pages {
-                for &page in row.iter().take(pages.end).skip(pages.start) {
+            for row in 0..rows.pages.len() {
+                for (_, page) in rows.numbered(row, pages.clone()) {
                     group.pool.update(page, |d| d.flags |= flags::PINNED);
                 }
             }
@@ -221,7 +230,7 @@ impl Engine {
             }
             journal.0.push(Done::Waiting { group: index, length: self.pending[index].len() });
             for row in 0..self.sequence(seq)?.groups[index].pages.len() {
-                let Some(&old) = self.sequence(seq)?.groups[index].pages[row].get(page) else { continue };
+                let Some(old) = self.sequence(seq)?.groups[index].page(row, page) else { continue };
                 if !self.groups[index].pool.page(old).descriptor.sealed() {
                     continue;
                 }
@@ -234,7 +243,9 @@ impl Engine {
                     d.valid_tokens = keep as u16;
                     d.flags |= flags::REOPENED;
                 });
-                self.sequence_mut(seq)?.groups[index].pages[row][page] = fresh;
+                if let Some(held) = self.sequence_mut(seq)?.groups[index].page_mut(row, page) {
+                    *held = fresh;
+                }
                 journal.0.push(Done::Reopened { seq, group: index, row, at: page, old });
                 let pool = &self.groups[index].pool;
                 let transfers = transfers(&pool.page(old).slots(), &pool.page(fresh).slots(), keep as u32);
@@ -249,9 +260,7 @@ impl Engine {
         for done in &journal.0 {
             let Done::Reopened { seq, group, row, at, old } = done else { continue };
             self.counters.reopened += 1;
-            let Some(&page) = self.sequences.get(seq).and_then(|s| s.groups[*group].pages[*row].get(*at)) else {
-                continue;
-            };
+            let Some(page) = self.sequences.get(seq).and_then(|s| s.groups[*group].page(*row, *at)) else { continue };
             let pool = &self.groups[*group].pool;
             let names = |id: PageId| {
                 let d = &pool.page(id).descriptor;

@@ -12,6 +12,7 @@ mod sequence;
 mod stats;
 mod step;
 mod storage;
+mod window;
 
 pub use events::{Event, Subscription};
 pub use registry::Registry;
@@ -44,6 +45,9 @@ pub struct EngineOptions {
     pub chunk_tokens: usize,
     /// How each group scores; missing entries take the defaults.
     pub attention: Vec<AttentionOptions>,
+    /// Committed tokens that can be taken back in `Window` groups: their pages go this many tokens later. One token
+    /// can be in any case. `Full` groups keep every page.
+    pub rewind_tokens: usize,
 }
 
 /// Rows of one sequence in a step.
@@ -216,7 +220,8 @@ impl Engine {
     /// `Shape` for an unknown sequence.
     pub fn lengths(&self, seq: SeqId) -> Result<Lengths> {
         let s = self.sequence(seq)?;
-        Ok(Lengths { logical: s.logical, cached: s.cached(), committed: s.committed })
+        let held = self.held(seq)?.into_iter().map(|range| range.end - range.start);
+        Ok(Lengths { logical: s.logical, cached: held.max().unwrap_or(0), committed: s.committed })
     }
 
     /// Live sequences.

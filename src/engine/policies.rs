@@ -27,8 +27,8 @@ impl Engine {
             let (index, layer_in_group) = self.shape.locate(layer).ok_or_else(|| no_layer(layer))?;
             let heads = self.groups[index].shape.kv_heads;
             let row = (kv_head < heads).then_some(layer_in_group * heads + kv_head);
-            let held = &self.sequence(sequence)?.groups[index].pages;
-            let id = row.and_then(|row| held[row].get(page)).copied();
+            let held = &self.sequence(sequence)?.groups[index];
+            let id = row.and_then(|row| held.page(row, page));
             let Some(id) = id else {
                 return Err(Error::new(
                     ErrorKind::Shape,
@@ -58,8 +58,8 @@ impl Engine {
         for r in rows {
             let sequence = self.sequence(r.seq)?;
             for (group, held) in self.groups.iter().zip(&sequence.groups) {
-                for (row, pages) in held.pages.iter().enumerate() {
-                    for (at, &id) in pages.iter().enumerate() {
+                for row in 0..held.pages.len() {
+                    for (at, id) in held.numbered(row, 0..usize::MAX) {
                         let page = group.pool.page(id);
                         let pinned = page.descriptor.flags & flags::PINNED != 0;
                         if !page.descriptor.sealed() || pinned {

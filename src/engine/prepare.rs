@@ -141,8 +141,8 @@ impl Engine {
         let behind: Vec<&Sequence> = self.sequences.values().filter(|s| limit(s) < end).collect();
         let mut due: Vec<(usize, usize, PageId)> = Vec::new();
         let mut sealed_to = end;
-        for (row, pages) in held.pages.iter().enumerate() {
-            for (page, &id) in pages.iter().enumerate().take(end).skip(start) {
+        for row in 0..held.pages.len() {
+            for (page, id) in held.numbered(row, start..end) {
                 let found = self.groups[index].pool.page(id);
                 if found.descriptor.sealed() {
                     continue;
@@ -150,7 +150,7 @@ impl Engine {
                 let pinned = found.descriptor.flags & flags::PINNED != 0
                     || sequence.pinned((page * size) as u32, ((page + 1) * size) as u32);
                 let wanted_exact = found.references > 1
-                    && behind.iter().any(|s| limit(s) <= page && s.groups[index].pages[row].get(page) == Some(&id));
+                    && behind.iter().any(|s| limit(s) <= page && s.groups[index].page(row, page) == Some(id));
                 if pinned || wanted_exact {
                     sealed_to = sealed_to.min(page);
                 } else {
@@ -268,7 +268,7 @@ impl Engine {
             let (used, first_position) = (logical.saturating_sub(page * size).min(size), (page * size) as u32);
             for row in 0..self.sequence(r.seq)?.groups[index].pages.len() {
                 let (k, v) = self.groups[index].open[row / heads];
-                let held = self.sequence(r.seq)?.groups[index].pages[row].get(page).copied();
+                let held = self.sequence(r.seq)?.groups[index].page(row, page);
                 let id = match held {
                     Some(id) if self.groups[index].pool.page(id).references == 1 => {
                         let before = self.groups[index].pool.page(id).descriptor;
@@ -280,14 +280,14 @@ impl Engine {
                             pool.allocate(k, v, first_position, backing)
                         })?;
                         let sequence = self.sequences.get_mut(&r.seq).ok_or_else(|| unknown(r.seq))?;
-                        let pages = &mut sequence.groups[index].pages[row];
-                        if let Some(old) = shared {
-                            pages[page] = fresh;
+                        let rows = &mut sequence.groups[index];
+                        if let (Some(old), Some(place)) = (shared, rows.page_mut(row, page)) {
+                            *place = fresh;
                             journal.0.push(Done::Replaced { seq: r.seq, group: index, row, at: page, old });
                             let pool = &self.groups[index].pool;
                             moves.extend(transfers(&pool.page(old).slots(), &pool.page(fresh).slots(), used as u32));
                         } else {
-                            pages.push(fresh);
+                            rows.pages[row].push(fresh);
                             journal.0.push(Done::Pushed { seq: r.seq, group: index, row });
                         }
                         fresh
@@ -314,6 +314,10 @@ struct Source<'a> {
 }
 
 impl PageSource for Source<'_> {
+    fn first_page(&self, sequence: usize) -> usize {
+        self.sequences[sequence].groups[self.index].first
+    }
+
     fn pages(&self, sequence: usize, layer: usize, kv_head: usize) -> &[PageId] {
         &self.sequences[sequence].groups[self.index].pages[layer * self.group.shape.kv_heads + kv_head]
     }

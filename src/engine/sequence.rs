@@ -9,12 +9,33 @@ pub struct SeqId(pub u64);
 /// A sequence's pages in one cache group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rows {
-    /// Pages by `layer in group × KV heads + KV head`, then by page in sequence.
+    /// Pages by `layer in group × KV heads + KV head`, then by page in sequence, from page `first` on.
     pub pages: Vec<Vec<PageId>>,
+    /// Pages of the sequence before this one are gone: they lay behind the group's window.
+    pub first: usize,
     /// Slot of its means, when the group's basis removes one.
     pub mean_slot: Option<u32>,
     /// Pages before this one are sealed in every row, or in the sink.
     pub sealed_to: usize,
+}
+
+impl Rows {
+    /// Page `page` of the sequence, if it is held.
+    pub fn page(&self, row: usize, page: usize) -> Option<PageId> {
+        self.pages.get(row)?.get(page.checked_sub(self.first)?).copied()
+    }
+
+    /// The place of page `page` of the sequence, if it is held.
+    pub fn page_mut(&mut self, row: usize, page: usize) -> Option<&mut PageId> {
+        self.pages.get_mut(row)?.get_mut(page.checked_sub(self.first)?)
+    }
+
+    /// Those of the sequence's pages `pages` that a row holds, with their numbers in the sequence.
+    pub fn numbered(&self, row: usize, pages: std::ops::Range<usize>) -> impl Iterator<Item = (usize, PageId)> {
+        let held = self.pages.get(row).map_or(&[][..], Vec::as_slice);
+        let (first, end) = (self.first, pages.end.min(self.first + held.len()));
+        (pages.start.max(first)..end).map(move |page| (page, held[page - first]))
+    }
 }
 
 /// A range that the caller keeps in its formats.
@@ -38,9 +59,11 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Rows held. Equal to `logical` until rows can be dropped from within a sequence.
-    pub fn cached(&self) -> u32 {
-        self.logical
+    /// Positions held in the cache group at `index`, whose pages have `page_tokens` tokens.
+    pub fn held(&self, index: usize, page_tokens: usize) -> std::ops::Range<u32> {
+        // Below 2^30: `first` counts whole pages of the sequence's own tokens.
+        let start = (self.groups[index].first * page_tokens) as u32;
+        start.min(self.logical)..self.logical
     }
 
     /// Whether any token of `[start, end)` is pinned.
@@ -54,7 +77,8 @@ impl Sequence {
 pub struct Lengths {
     /// The next RoPE position.
     pub logical: u32,
-    /// Rows held.
+    /// Rows held by the cache group that holds most: a `Full` group holds all, a `Window` group lets go of pages
+    /// behind its window.
     pub cached: u32,
     /// Rows below it may be sealed.
     pub committed: u32,

@@ -147,9 +147,10 @@ impl Engine {
         let size = group.shape.page_tokens;
         let mut tokens = vec![0u16; group.pool.descriptor_count()];
         for sequence in self.sequences.values() {
-            for pages in &sequence.groups[index].pages {
-                for (at, page) in pages.iter().enumerate() {
-                    let here = (sequence.cached() as usize).saturating_sub(at * size).min(size) as u16;
+            let held = &sequence.groups[index];
+            for row in 0..held.pages.len() {
+                for (at, page) in held.numbered(row, 0..usize::MAX) {
+                    let here = (sequence.logical as usize).saturating_sub(at * size).min(size) as u16;
                     let most = &mut tokens[page.0 as usize];
                     *most = here.max(*most);
                 }
@@ -158,12 +159,14 @@ impl Engine {
         tokens.into_iter().map(u64::from).sum()
     }
 
-    /// Cached values of the sequences in a step, each sequence counted whole.
+    /// Cached values of the sequences in a step: of each all that its cache groups hold.
     pub(super) fn values_of(&self, sequences: impl Iterator<Item = SeqId>) -> Result<u64> {
-        let mut tokens = 0u64;
+        let mut values = 0u64;
         for seq in sequences {
-            tokens += u64::from(self.sequence(seq)?.cached());
+            for (group, held) in self.groups.iter().zip(self.held(seq)?) {
+                values += u64::from(held.end - held.start) * group.shape.values_per_token() as u64;
+            }
         }
-        Ok(tokens * self.shape.values_per_token() as u64)
+        Ok(values)
     }
 }

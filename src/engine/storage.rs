@@ -83,6 +83,8 @@ pub(super) struct Group {
     pub scale: f32,
     pub softcap: f32,
     pub window: Option<usize>,
+    /// Committed tokens that can be taken back before pages behind the window are missed.
+    pub rewind_tokens: usize,
     pub bases: SideBases,
     pub pool: Pool,
     pub codecs: BTreeMap<(Side, FormatId), CodecUse>,
@@ -152,11 +154,19 @@ impl Group {
         let most = options.context_tokens.max(4096).saturating_add(options.chunk_tokens);
         let exact = profile.exact_sink_tokens.saturating_add(profile.exact_tail_tokens);
         let exact = exact.saturating_add(options.chunk_tokens).min(most);
+        // Pages behind a window go.
+        let holds_at_once = match shape.kind {
+            GroupKind::Window(w) => [options.rewind_tokens, options.chunk_tokens, 2 * shape.page_tokens]
+                .into_iter()
+                .fold(w, usize::saturating_add),
+            GroupKind::Full => usize::MAX,
+        };
         let slots = codecs
             .iter()
             .map(|(&(side, id), codec)| {
                 let holds_all = sealed.iter().any(|p| if side == Side::K { p.0 == id } else { p.1 == id });
                 let tokens = if holds_all { options.context_tokens.max(exact) } else { exact };
+                let tokens = tokens.min(holds_at_once);
                 let first_slots = (rows * pages(tokens)).min(u64::from(u32::MAX)) as u32;
                 let bytes = codec.codec.layout().page_bytes() as u64;
                 ((side, id), SlotSpec { bytes, first_slots: first_slots.max(64) })
@@ -196,6 +206,7 @@ impl Group {
             scale,
             softcap,
             window,
+            rewind_tokens: options.rewind_tokens,
             bases,
             pool: Pool::new(slots, segment, budget.clone()),
             codecs,

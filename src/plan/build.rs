@@ -104,11 +104,11 @@ fn plan_append(
     let mut items: BTreeMap<Class, Vec<[u32; 4]>> = BTreeMap::new();
     for (sequence, s) in sequences.iter().enumerate() {
         let end = s.first_position + s.rows;
-        let mut position = s.first_position;
+        let (mut position, first_held) = (s.first_position, source.first_page(sequence));
         while position < end {
             let page = position as usize / limits.page_tokens;
             let page_end = (((page + 1) * limits.page_tokens) as u32).min(end);
-            let ids: Vec<_> = (0..limits.kv_heads).map(|h| source.pages(sequence, layer, h)[page]).collect();
+            let ids: Vec<_> = (0..limits.kv_heads).map(|h| source.pages(sequence, layer, h)[page - first_held]).collect();
             let mut classes: Vec<Class> = ids.iter().map(|&id| source.class(id)).collect();
             let of_head = classes.clone();
             classes.sort_unstable();
@@ -148,17 +148,21 @@ fn plan_attend(
     for (at, entry) in entries.iter().enumerate() {
         for kv_head in 0..limits.kv_heads {
             let pages = source.pages(entry.sequence, layer, kv_head);
-            let end = pages.len().min(entry.last_position() as usize / limits.page_tokens + 1);
+            let first_held = source.first_page(entry.sequence);
+            let end = (first_held + pages.len()).min(entry.last_position() as usize / limits.page_tokens + 1);
             let start = match limits.window {
                 Some(w) => (entry.first_position as usize + 1).saturating_sub(w) / limits.page_tokens,
                 None => 0,
             };
+            debug_assert!(start >= first_held, "rows from {} on see page {start}", entry.first_position);
+            let start = start.max(first_held);
             let question =
                 source.question(entry.sequence, layer, kv_head, entry.first_position, entry.last_position(), end);
             // Classes are few and change seldom from page to page: the last page's list is the likeliest.
             let (first, mut last) = (lists.len(), 0);
             for page in (start..end).filter(|&p| source.reads(&question, p)) {
-                let class = source.class(pages[page]);
+                let id = pages[page - first_held];
+                let class = source.class(id);
                 if lists.get(last).is_none_or(|list| last < first || list.class != class) {
                     last = match lists[first..].iter().position(|list| list.class == class) {
                         Some(found) => first + found,
@@ -168,7 +172,7 @@ fn plan_attend(
                         }
                     };
                 }
-                lists[last].ids.push(pages[page].0);
+                lists[last].ids.push(id.0);
                 total += 1;
             }
             if matches!(entry.route, Route::Decode(_)) {
@@ -237,6 +241,9 @@ mod tests {
     struct Pages(Vec<Vec<PageId>>);
 
     impl PageSource for Pages {
+        fn first_page(&self, _: usize) -> usize {
+            0
+        }
         fn pages(&self, _: usize, layer: usize, kv_head: usize) -> &[PageId] {
             &self.0[layer * 2 + kv_head]
         }

@@ -47,7 +47,9 @@ pub struct PlanSequence {
 
 /// What the planner asks of the cache.
 pub trait PageSource {
-    /// Pages of (sequence, layer in group, KV head), by page in sequence, the step's own included.
+    /// The first page of a sequence that is still held; those before it lie behind the window of every row.
+    fn first_page(&self, sequence: usize) -> usize;
+    /// Pages of (sequence, layer in group, KV head), from the first page held on, the step's own included.
     fn pages(&self, sequence: usize, layer: usize, kv_head: usize) -> &[PageId];
     /// Formats and segments of a page.
     fn class(&self, page: PageId) -> Class;

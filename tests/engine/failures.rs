@@ -20,7 +20,7 @@ fn rows(seq: SeqId, rows: u32) -> [SeqRows; 1] {
 
 #[test]
 fn a_spent_budget_names_the_bytes_and_can_be_freed() {
-    let options = EngineOptions { kv_budget_bytes: Some(8000), ..EngineOptions::default() };
+    let options = EngineOptions { kv_budget_bytes: Some(16_000), ..EngineOptions::default() };
     let mut rig = Rig::new(small(), profile("fp8", 16, 0), options, 0.05, 1);
     let (a, b) = (rig.create(), rig.create());
     rig.step(&[(a, 30, true), (b, 20, true)]).unwrap();
@@ -39,7 +39,7 @@ fn a_spent_budget_names_the_bytes_and_can_be_freed() {
         rig.check();
     }
     assert_eq!(refused, 3);
-    rig.truncate(b, 16).unwrap();
+    rig.truncate(b, 0).unwrap();
     rig.step(&[(b, 0, true)]).unwrap();
     rig.step(&[(b, 1, true)]).unwrap();
     rig.release(b);
@@ -98,6 +98,7 @@ fn limited(outcomes: &mut (u32, u32), backend: CpuBackend) -> u64 {
         held: Default::default(),
         rng: crate::model::Rng(5),
         options: Vec::new(),
+        rewind: 0,
         tolerance: 0.4,
         worst: 0.0,
     };

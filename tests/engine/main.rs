@@ -7,3 +7,4 @@ mod footprint;
 mod model;
 mod random;
 mod rules;
+mod window;

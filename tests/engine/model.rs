@@ -6,7 +6,7 @@ mod reference;
 
 use kvarto::backend::CpuBackend;
 use kvarto::engine::{AttentionOptions, Engine, EngineOptions, Input, Output, Registry, SeqId, SeqRows, Step};
-use kvarto::error::Result;
+use kvarto::error::{ErrorKind, Result};
 use kvarto::profile::Profile;
 use kvarto::shape::{CacheGroup, CacheShape, GroupKind, KeySpace, VSource};
 use std::collections::BTreeMap;
@@ -69,6 +69,33 @@ type Token = Vec<(Vec<f32>, Vec<f32>)>;
 pub struct Held {
     pub tokens: Vec<Token>,
     pub committed: usize,
+    /// Pages that are gone, by cache group.
+    pub gone: BTreeMap<usize, usize>,
+}
+
+impl Held {
+    /// Lets go of the pages that no row to come can see.
+    fn pass(&mut self, groups: &[CacheGroup], rewind: usize) {
+        for (index, group) in groups.iter().enumerate() {
+            if let GroupKind::Window(w) = group.kind {
+                let gone = self.gone.entry(index).or_default();
+                *gone = (*gone).max(self.committed.saturating_sub(w + rewind) / group.page_tokens);
+            }
+        }
+    }
+
+    /// The first position that a cache group holds.
+    fn start(&self, index: usize, group: &CacheGroup) -> usize {
+        self.gone.get(&index).map_or(0, |gone| gone * group.page_tokens)
+    }
+
+    fn cut(&mut self, n: usize) {
+        self.tokens.truncate(n);
+        self.committed = self.committed.min(n);
+        if n == 0 {
+            self.gone.clear();
+        }
+    }
 }
 
 pub struct Rig {
@@ -76,6 +103,7 @@ pub struct Rig {
     pub held: BTreeMap<SeqId, Held>,
     pub rng: Rng,
     pub options: Vec<AttentionOptions>,
+    pub rewind: usize,
     /// Largest error allowed of an output, in units of the values' size.
     pub tolerance: f64,
     pub worst: f64,
@@ -100,9 +128,9 @@ impl Rig {
         tolerance: f64,
         seed: u64,
     ) -> Rig {
-        let attention = options.attention.clone();
+        let (attention, rewind) = (options.attention.clone(), options.rewind_tokens);
         let engine = Engine::with_options(Box::new(backend), shape, profile, registry, options).unwrap();
-        Rig { engine, held: BTreeMap::new(), rng: Rng(seed), options: attention, tolerance, worst: 0.0 }
+        Rig { engine, held: BTreeMap::new(), rng: Rng(seed), options: attention, rewind, tolerance, worst: 0.0 }
     }
 
     pub fn create(&mut self) -> SeqId {
@@ -161,7 +189,8 @@ impl Rig {
             }
         }
         step.finish()?;
-        for (held, r) in next.into_iter().zip(rows) {
+        for (mut held, r) in next.into_iter().zip(rows) {
+            held.pass(&groups, self.rewind);
             self.held.insert(r.0, held);
         }
         Ok(())
@@ -175,37 +204,66 @@ impl Rig {
         assert_eq!(known, self.held.keys().copied().collect::<Vec<_>>());
         for (&id, held) in &self.held {
             let lengths = self.engine.lengths(id).unwrap();
+            let groups = &self.engine.shape().groups;
+            let starts: Vec<usize> = groups.iter().enumerate().map(|(i, g)| held.start(i, g)).collect();
+            let most = held.tokens.len() - starts.iter().min().unwrap();
             assert_eq!(
                 (lengths.logical as usize, lengths.cached as usize, lengths.committed as usize),
-                (held.tokens.len(), held.tokens.len(), held.committed)
+                (held.tokens.len(), most, held.committed)
             );
+            for (start, range) in starts.into_iter().zip(self.engine.held(id).unwrap()) {
+                assert_eq!((start, held.tokens.len()), (range.start as usize, range.end as usize));
+            }
         }
     }
 
     pub fn fork(&mut self, seq: SeqId, at: Option<u32>) -> Result<SeqId> {
-        let id = match at {
-            Some(at) => self.engine.fork_at(seq, at)?,
-            None => self.engine.fork(seq)?,
+        let result = match at {
+            Some(at) => self.engine.fork_at(seq, at),
+            None => self.engine.fork(seq),
         };
+        let id = self.expect(seq, at, result)?;
         let mut held = self.held[&seq].clone();
-        held.tokens.truncate(at.map_or(usize::MAX, |at| at as usize));
-        held.committed = held.committed.min(held.tokens.len());
+        held.cut(at.map_or(usize::MAX, |at| at as usize));
         self.held.insert(id, held);
         Ok(id)
     }
 
     pub fn truncate(&mut self, seq: SeqId, n: u32) -> Result<()> {
-        self.engine.truncate(seq, n)?;
-        let held = self.held.get_mut(&seq).unwrap();
-        held.tokens.truncate(n as usize);
-        held.committed = held.committed.min(n as usize);
+        let result = self.engine.truncate(seq, n);
+        self.expect(seq, Some(n), result)?;
+        self.held.get_mut(&seq).unwrap().cut(n as usize);
         Ok(())
+    }
+
+    /// Whether the window of the row at `n` is wholly held in every group.
+    pub fn allows(&self, seq: SeqId, n: u32) -> bool {
+        let held = &self.held[&seq];
+        let misses = |(index, group): (usize, &CacheGroup)| match group.kind {
+            GroupKind::Window(w) => held.start(index, group) > (n as usize + 1).saturating_sub(w),
+            _ => false,
+        };
+        n == 0 || !self.engine.shape().groups.iter().enumerate().any(misses)
+    }
+
+    /// A cut within the windows may only fail for room, one beyond them must be refused.
+    fn expect<T>(&self, seq: SeqId, at: Option<u32>, result: Result<T>) -> Result<T> {
+        let allowed = at.is_none_or(|at| self.allows(seq, at));
+        match &result {
+            Ok(_) => assert!(allowed, "cut to {at:?}"),
+            Err(error) => {
+                assert_eq!(error.kind() == ErrorKind::Shape, !allowed, "cut to {at:?}: {error}");
+                assert!(allowed || error.message().contains("window"), "{error}");
+            }
+        }
+        result
     }
 
     pub fn commit(&mut self, seq: SeqId) {
         let held = self.held.get_mut(&seq).unwrap();
         held.committed = held.tokens.len();
         self.engine.commit(seq, held.committed as u32).unwrap();
+        held.pass(&self.engine.shape().groups, self.rewind);
     }
 
     pub fn release(&mut self, seq: SeqId) {

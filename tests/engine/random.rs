@@ -16,7 +16,9 @@ fn live(mut rig: Rig, actions: usize, most_tokens: usize) {
             continue;
         };
         let length = rig.held[&seq].tokens.len();
-        let cut = rig.rng.below(length as u64 + 1) as u32;
+        // Anywhere, or not far back, where windows still allow it.
+        let back = if rig.rng.below(2) == 0 { length } else { length.min(40) };
+        let cut = (length as u64 - rig.rng.below(back as u64 + 1)) as u32;
         match rig.rng.below(20) {
             0 if ids.len() < 5 => {
                 rig.create();
@@ -25,15 +27,20 @@ fn live(mut rig: Rig, actions: usize, most_tokens: usize) {
                 rig.fork(seq, None).unwrap();
             }
             2 if ids.len() < 5 => {
-                rig.fork(seq, Some(cut)).unwrap();
+                assert_eq!(rig.fork(seq, Some(cut)).is_ok(), rig.allows(seq, cut));
             }
             3 if ids.len() > 1 => rig.release(seq),
-            4 => rig.truncate(seq, cut).unwrap(),
+            4 => {
+                let allowed = rig.allows(seq, cut);
+                assert_eq!(rig.truncate(seq, cut).is_ok(), allowed);
+            }
             5 => {
                 // Twice before any step, most often within one page.
                 let less = rig.rng.below(u64::from(cut.min(9)) + 1) as u32;
-                rig.truncate(seq, cut).unwrap();
-                rig.truncate(seq, cut - less).unwrap();
+                for cut in [cut, cut - less] {
+                    let allowed = rig.allows(seq, cut);
+                    assert_eq!(rig.truncate(seq, cut).is_ok(), allowed);
+                }
             }
             6 => rig.commit(seq),
             7 if length > 0 => {
@@ -77,7 +84,8 @@ fn mixed() -> CacheShape {
 
 fn run(shape: CacheShape, profile: Profile, attention: Vec<AttentionOptions>, tolerance: f64) {
     for seed in 0..3 {
-        let options = EngineOptions { attention: attention.clone(), ..EngineOptions::default() };
+        let rewind_tokens = 23 * seed as usize;
+        let options = EngineOptions { attention: attention.clone(), rewind_tokens, ..EngineOptions::default() };
         live(Rig::new(shape.clone(), profile.clone(), options, tolerance, seed), 120, 400);
     }
 }

@@ -91,6 +91,7 @@ impl Model {
             context_tokens: options.context_tokens,
             chunk_tokens,
             attention: vec![AttentionOptions { softcap: config.attention_softcap, ..AttentionOptions::default() }],
+            ..EngineOptions::default()
         };
         let mut engine = Engine::with_options(backend, shape, profile, registry, engine_options)?;
         engine.warm_up(&[1, 2, 4, 8, 16], true)?;
