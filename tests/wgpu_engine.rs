@@ -101,6 +101,40 @@ fn small_bindings_give_the_same_results() {
 }
 
 #[test]
+fn attention_larger_than_a_binding_goes_in_rounds() {
+    // 256 rows of 16 heads of 64 channels fill 1 MiB: the prepared queries exceed it, the partial states twice.
+    let run = |backend: Box<dyn Backend>| {
+        let profile = Profile { exact_sink_tokens: 0, exact_tail_tokens: 0, ..Profile::formats("f16", "fp8") };
+        let shape = CacheShape::uniform(1, 16, 2, 64, 32);
+        let mut engine = Engine::new(backend, shape, profile, Registry::builtin()).expect("an engine");
+        engine.warm_up(&[2], true).expect("kernels compile");
+        engine.backend().forbid_new_pipelines(true);
+        let seq = engine.create().expect("a sequence");
+        let mut all = Vec::new();
+        for rows in [256usize, 256, 2] {
+            let number = |i: usize, salt: usize| ((i * 7919 + salt * 104_729) % 2003) as f32 / 1001.0 - 1.0;
+            let draw = |n: usize, salt: usize| (0..n).map(|i| number(i, salt + rows)).collect::<Vec<f32>>();
+            let (k, v, q) = (draw(rows * 128, 1), draw(rows * 128, 2), draw(rows * 1024, 3));
+            let mut out = vec![f32::NAN; rows * 1024];
+            let mut step = engine.begin_step(&[SeqRows { seq, rows: rows as u32, committed: true }]).expect("begin");
+            step.append(0, Input::Host(&k), Input::Host(&v)).expect("append");
+            step.attend(0, Input::Host(&q), Output::Host(&mut out)).expect("attend");
+            step.finish().expect("finish");
+            all.extend(out);
+        }
+        (all, engine.memory().scratch_bytes)
+    };
+    let Some(whole) = vulkan(&OpenOptions::default()) else { return };
+    let small =
+        vulkan(&OpenOptions { binding_limit: Some(1 << 20), ..OpenOptions::default() }).expect("a second device");
+    let ((expected, whole_bytes), (got, bytes)) = (run(whole), run(small));
+    assert!(whole_bytes > 6 << 20 && bytes <= 6 << 20, "{whole_bytes} and {bytes} bytes of scratch");
+    let off = worst(&got, &expected, 64);
+    println!("rounds: off by {off:.1e}, the same bits: {}", got == expected);
+    assert!(off <= 1e-5, "off by {off}");
+}
+
+#[test]
 fn a_device_lost_in_a_step_is_an_error_from_then_on() {
     let case = Case { kv: "fp8", basis: "none", page_tokens: 32, head_dim: 64, tolerance: 0.0 };
     let Some(backend) = vulkan(&OpenOptions::default()) else { return };

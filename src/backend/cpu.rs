@@ -93,6 +93,12 @@ impl CpuBackend {
         self
     }
 
+    /// Refuses bindings of more than `bytes` bytes, as an adapter with that limit would.
+    pub fn with_binding_limit(mut self, bytes: u64) -> Self {
+        self.caps.max_binding_bytes = bytes;
+        self
+    }
+
     fn check_slice(&self, slice: &BufferSlice, what: &str) -> Result<()> {
         let size = self.buffers.get(&slice.buffer).map(|b| b.len() as u64 * 4).ok_or_else(|| unknown(slice.buffer))?;
         let end = slice.offset.checked_add(slice.bytes);
@@ -135,6 +141,16 @@ impl CpuBackend {
         }
         for (slice, binding) in dispatch.bindings.iter().zip(decl.bindings) {
             self.check_slice(slice, &format!("{}.{}", decl.name, binding.name))?;
+            if slice.bytes > self.caps.max_binding_bytes {
+                return Err(Error::new(
+                    ErrorKind::Shape,
+                    format!(
+                        "{}.{} binds {} bytes, the limit is {}",
+                        decl.name, binding.name, slice.bytes, self.caps.max_binding_bytes
+                    ),
+                    "",
+                ));
+            }
             let clash = binding.access == Access::ReadWrite
                 && dispatch.bindings.iter().filter(|other| other.buffer == slice.buffer).count() > 1;
             if clash {

@@ -101,8 +101,8 @@ impl Engine {
         let group = &self.groups[index];
         let held = rows.iter().map(|r| self.sequence(r.seq)).collect::<Result<Vec<_>>>()?;
         let caps = self.backend.caps();
-        let state_bytes = group.attention.partial_floats() as u64 * 4;
-        let most = caps.max_binding_bytes.min(caps.max_buffer_bytes) / state_bytes;
+        let binding = caps.max_binding_bytes.min(caps.max_buffer_bytes);
+        let most = |floats: usize| usize::try_from(binding / (floats as u64 * 4)).unwrap_or(usize::MAX);
         let limits = Limits {
             layers: group.shape.layers.len(),
             kv_heads: group.shape.kv_heads,
@@ -111,7 +111,8 @@ impl Engine {
             window: group.window,
             target_items: caps.target_workgroups as usize,
             tile_rows: super::pipelines::tile_rows(caps.kind),
-            max_partials: usize::try_from(most).unwrap_or(usize::MAX).min(1 << 20),
+            max_partials: most(group.attention.partial_floats()).min(1 << 20),
+            max_rows: most(group.attention.q_heads() * group.attention.query_floats()),
         };
         let source =
             Source { group, index, sequences: &held, selector: self.selector.as_ref(), profile: &self.profile };

@@ -9,9 +9,9 @@ use super::pipelines::Key;
 use super::prepare::{Prepared, no_layer};
 use crate::backend::{Backend, BufferSlice, Recording, SubmissionId, read_blocking};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::attention::{AttentionArgs, AttentionBuffers};
+use crate::kernel::attention::{AttentionArgs, AttentionBuffers, ROW_WORDS};
 use crate::kernel::{RowView, append, decode, mean, merge, prefill, query};
-use crate::plan::Route;
+use crate::plan::{Round, Route};
 use crate::shape::Side;
 use std::collections::BTreeSet;
 
@@ -131,7 +131,7 @@ impl<'e> Step<'e> {
         {
             let moves: usize = moved.iter().map(Vec::len).sum();
             group.tables.ensure(backend, ((plan.tables.len() + moves * 4).max(4) * 4) as u64)?;
-            let rows = u64::from(plan.rows) * group.attention.q_heads() as u64;
+            let rows = u64::from(plan.round_rows) * group.attention.q_heads() as u64;
             group.queries.ensure(backend, rows.max(1) * group.attention.query_floats() as u64 * 4)?;
             let states = plan.partials.max(1) as u64;
             group.partials.ensure(backend, states * group.attention.partial_floats() as u64 * 4)?;
@@ -284,7 +284,6 @@ impl<'e> Step<'e> {
     }
 
     fn record_attention(&mut self, index: usize, at: usize, q_in: RowView, out: RowView) -> Result<()> {
-        let rows = self.prepared.total_rows;
         let engine = &mut *self.engine;
         let backend = engine.backend.as_mut();
         let group = &mut engine.groups[index];
@@ -292,37 +291,37 @@ impl<'e> Step<'e> {
         let q_heads = group.shape.q_heads;
         let (tables, q, partials) = (group.tables.slice()?, group.queries.slice()?, group.partials.slice()?);
         let means = group.mean_place(at);
-        let pipeline = group.pipeline(backend, Key::Query)?;
-        let buffers = query::Buffers { q_in, tables, means: group.means, q_out: q };
-        let args = query::Args { rows_at: plan.rows_at, rows, means, scale: group.scale };
-        self.recording.dispatch(query::dispatch(pipeline, q_heads, &buffers, &args));
-        for batch in &plan.layers[at].attend {
-            let (k_slab, v_slab) = slabs(group, batch.class)?;
-            let descs = group.descriptors.slice()?;
-            let buffers = AttentionBuffers { k_slab, v_slab, descs, tables, q, partials };
-            let args = AttentionArgs {
-                items: batch.items,
-                items_at: batch.items_at,
-                rows_at: plan.rows_at,
-                window: group.window.unwrap_or(0) as u32,
-                softcap: group.softcap,
-            };
-            self.recording.dispatch(match batch.route {
-                Route::Decode(rows) => {
-                    let pipeline = group.pipeline(backend, Key::Decode(rows, batch.class.k, batch.class.v))?;
-                    decode::dispatch(pipeline, &buffers, &args)
-                }
-                Route::Prefill => {
-                    let pipeline = group.pipeline(backend, Key::Prefill(batch.class.k, batch.class.v))?;
-                    prefill::dispatch(pipeline, &buffers, &args)
-                }
-            });
+        let (ask, unite) = (group.pipeline(backend, Key::Query)?, group.pipeline(backend, Key::Merge)?);
+        let (window, softcap, scale) = (group.window.unwrap_or(0) as u32, group.softcap, group.scale);
+        let lists_at = plan.layers[at].lists_at;
+        for Round { row_start, rows, attend, .. } in &plan.layers[at].rounds {
+            // The kernels count a round's rows from its first.
+            let (rows, rows_at) = (*rows, plan.rows_at + row_start * ROW_WORDS as u32);
+            let buffers = query::Buffers { q_in: q_in.down(*row_start), tables, means: group.means, q_out: q };
+            let args = query::Args { rows_at, rows, means, scale };
+            self.recording.dispatch(query::dispatch(ask, q_heads, &buffers, &args));
+            for batch in attend {
+                let (k_slab, v_slab) = slabs(group, batch.class)?;
+                let descs = group.descriptors.slice()?;
+                let buffers = AttentionBuffers { k_slab, v_slab, descs, tables, q, partials };
+                let args = AttentionArgs { items: batch.items, items_at: batch.items_at, rows_at, window, softcap };
+                self.recording.dispatch(match batch.route {
+                    Route::Decode(rows) => {
+                        let pipeline = group.pipeline(backend, Key::Decode(rows, batch.class.k, batch.class.v))?;
+                        decode::dispatch(pipeline, &buffers, &args)
+                    }
+                    Route::Prefill => {
+                        let pipeline = group.pipeline(backend, Key::Prefill(batch.class.k, batch.class.v))?;
+                        prefill::dispatch(pipeline, &buffers, &args)
+                    }
+                });
+            }
+            let out = out.down(*row_start);
+            let buffers = merge::Buffers { partials, tables, means: group.means, sinks: group.sinks[at], out };
+            let args = merge::Args { rows_at, rows, lists_at, means };
+            self.recording.dispatch(merge::dispatch(unite, q_heads, &buffers, &args));
+            self.recording.boundary();
         }
-        let pipeline = group.pipeline(backend, Key::Merge)?;
-        let buffers = merge::Buffers { partials, tables, means: group.means, sinks: group.sinks[at], out };
-        let args = merge::Args { rows_at: plan.rows_at, rows, lists_at: plan.layers[at].lists_at, means };
-        self.recording.dispatch(merge::dispatch(pipeline, q_heads, &buffers, &args));
-        self.recording.boundary();
         Ok(())
     }
 

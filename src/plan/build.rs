@@ -1,46 +1,48 @@
 //! Building a step's plan.
 
-use super::{AppendBatch, Batch, Class, LayerPlan, Limits, PageSource, PlanSequence, Route, StepPlan};
+use super::attend::plan_attend;
+use super::{AppendBatch, Class, LayerPlan, Limits, PageSource, PlanSequence, Route, StepPlan};
 use crate::kernel::append::NO_PAGE;
 use std::collections::BTreeMap;
 
 /// Rows that share work items: a decoding sequence, or a tile of a prefill.
 #[derive(Clone, Copy)]
-struct Entry {
-    sequence: usize,
-    row_start: u32,
-    rows: u32,
-    first_position: u32,
-    route: Route,
+pub(super) struct Entry {
+    pub sequence: usize,
+    pub row_start: u32,
+    pub rows: u32,
+    pub first_position: u32,
+    pub route: Route,
 }
 
 impl Entry {
-    fn last_position(&self) -> u32 {
+    pub fn last_position(&self) -> u32 {
         self.first_position + self.rows - 1
     }
-}
-
-/// A work item before it has its place in the table: pages `ids` of list `list`.
-struct Item {
-    entry: usize,
-    kv_head: usize,
-    list: usize,
-    ids: std::ops::Range<usize>,
-}
-
-/// The pages of one class that an entry reads for a head.
-struct List {
-    entry: usize,
-    kv_head: usize,
-    class: Class,
-    ids: Vec<u32>,
 }
 
 const ROW_WORDS: usize = 4;
 
 /// Plans one step of one cache group.
 pub fn build(limits: &Limits, sequences: &[PlanSequence], source: &dyn PageSource) -> StepPlan {
-    let entries = entries(limits, sequences);
+    // Entries that would not fit the workspace alone are halved until they do: rarely, where bindings are small.
+    let mut most_rows = limits.tile_rows.max(16);
+    loop {
+        match build_with(limits, sequences, source, most_rows) {
+            Some(plan) => return plan,
+            None => most_rows = (most_rows / 2).max(1),
+        }
+    }
+}
+
+/// A plan whose entries have `most_rows` rows at most; `None` when one of several rows does not fit the workspace.
+fn build_with(
+    limits: &Limits,
+    sequences: &[PlanSequence],
+    source: &dyn PageSource,
+    most_rows: u32,
+) -> Option<StepPlan> {
+    let entries = entries(limits, sequences, most_rows);
     let rows: u32 = sequences.iter().map(|s| s.rows).sum();
     let mut tables = vec![0u32; rows as usize * ROW_WORDS];
     for (index, entry) in entries.iter().enumerate() {
@@ -59,16 +61,18 @@ pub fn build(limits: &Limits, sequences: &[PlanSequence], source: &dyn PageSourc
     let mut plan = StepPlan { rows_at: 0, rows, means: (means_at, mean_items), ..StepPlan::default() };
     for layer in 0..limits.layers {
         let append = plan_append(limits, sequences, source, layer, &mut tables);
-        let (mut layer_plan, partials) = plan_attend(limits, &entries, source, layer, &mut tables);
-        layer_plan.append = append;
-        plan.partials = plan.partials.max(partials);
+        let layer_plan = LayerPlan { append, ..plan_attend(limits, &entries, source, layer, &mut tables)? };
+        for round in &layer_plan.rounds {
+            plan.partials = plan.partials.max(round.partials);
+            plan.round_rows = plan.round_rows.max(round.rows);
+        }
         plan.layers.push(layer_plan);
     }
     plan.tables = tables;
-    plan
+    Some(plan)
 }
 
-fn entries(limits: &Limits, sequences: &[PlanSequence]) -> Vec<Entry> {
+fn entries(limits: &Limits, sequences: &[PlanSequence], most_rows: u32) -> Vec<Entry> {
     let mut entries = Vec::new();
     for (sequence, s) in sequences.iter().enumerate() {
         if s.rows == 0 {
@@ -78,6 +82,8 @@ fn entries(limits: &Limits, sequences: &[PlanSequence]) -> Vec<Entry> {
             1..=16 => (Route::Decode(s.rows.next_power_of_two()), s.rows),
             _ => (Route::Prefill, limits.tile_rows.max(1)),
         };
+        // The kernel stays that of all the rows: it takes fewer as well, and no other may be made in a step.
+        let tile = tile.min(most_rows);
         let mut done = 0;
         while done < s.rows {
             let rows = tile.min(s.rows - done);
@@ -135,101 +141,6 @@ fn plan_append(
         .collect()
 }
 
-fn plan_attend(
-    limits: &Limits,
-    entries: &[Entry],
-    source: &dyn PageSource,
-    layer: usize,
-    tables: &mut Vec<u32>,
-) -> (LayerPlan, usize) {
-    // Page lists by class for every (entry, head), and from their total the size of an item.
-    let mut lists: Vec<List> = Vec::with_capacity(entries.len() * limits.kv_heads * 2);
-    let (mut total, mut read_bytes) = (0usize, 0u64);
-    for (at, entry) in entries.iter().enumerate() {
-        for kv_head in 0..limits.kv_heads {
-            let pages = source.pages(entry.sequence, layer, kv_head);
-            let first_held = source.first_page(entry.sequence);
-            let end = (first_held + pages.len()).min(entry.last_position() as usize / limits.page_tokens + 1);
-            let start = match limits.window {
-                Some(w) => (entry.first_position as usize + 1).saturating_sub(w) / limits.page_tokens,
-                None => 0,
-            };
-            debug_assert!(start >= first_held, "rows from {} on see page {start}", entry.first_position);
-            let start = start.max(first_held);
-            let question =
-                source.question(entry.sequence, layer, kv_head, entry.first_position, entry.last_position(), end);
-            // Classes are few and change seldom from page to page: the last page's list is the likeliest.
-            let (first, mut last) = (lists.len(), 0);
-            for page in (start..end).filter(|&p| source.reads(&question, p)) {
-                let id = pages[page - first_held];
-                let class = source.class(id);
-                if lists.get(last).is_none_or(|list| last < first || list.class != class) {
-                    last = match lists[first..].iter().position(|list| list.class == class) {
-                        Some(found) => first + found,
-                        None => {
-                            lists.push(List { entry: at, kv_head, class, ids: Vec::with_capacity(end - page) });
-                            lists.len() - 1
-                        }
-                    };
-                }
-                lists[last].ids.push(id.0);
-                total += 1;
-            }
-            if matches!(entry.route, Route::Decode(_)) {
-                let bytes = lists[first..].iter().map(|list| list.ids.len() as u64 * source.class_bytes(list.class));
-                read_bytes += bytes.sum::<u64>();
-            }
-        }
-    }
-    let states_per_entry = entries.iter().map(|e| e.rows as usize * limits.group).max().unwrap_or(1);
-    let most_items = (limits.max_partials / states_per_entry.max(1)).max(1);
-    let target = limits.target_items.clamp(1, most_items);
-    let pages_per_item = total.div_ceil(target).max(1);
-
-    let mut batches: BTreeMap<(Route, Class), Vec<Item>> = BTreeMap::new();
-    for (at, &List { entry, kv_head, class, ref ids }) in lists.iter().enumerate() {
-        // Even shares: 33 pages at 32 an item are two items of 17 and 16, not of 32 and 1.
-        let share = ids.len().div_ceil(ids.len().div_ceil(pages_per_item));
-        let items = batches.entry((entries[entry].route, class)).or_default();
-        let starts = (0..ids.len()).step_by(share);
-        items.extend(starts.map(|s| Item { entry, kv_head, list: at, ids: s..(s + share).min(ids.len()) }));
-    }
-
-    let mut plan = LayerPlan { read_bytes, ..LayerPlan::default() };
-    let mut parts: Vec<Vec<u32>> = vec![Vec::new(); entries.len() * limits.kv_heads];
-    let mut partials = 0u32;
-    for ((route, class), items) in batches {
-        let mut words = Vec::with_capacity(items.len() * 8);
-        for item in &items {
-            let entry = &entries[item.entry];
-            let ids_at = tables.len() as u32;
-            tables.extend_from_slice(&lists[item.list].ids[item.ids.clone()]);
-            words.extend([
-                entry.row_start,
-                entry.rows,
-                item.kv_head as u32,
-                ids_at,
-                item.ids.len() as u32,
-                partials,
-                0,
-                0,
-            ]);
-            parts[item.entry * limits.kv_heads + item.kv_head].push(partials);
-            partials += entry.rows * limits.group as u32;
-        }
-        plan.attend.push(Batch { class, route, items_at: tables.len() as u32, items: items.len() as u32 });
-        tables.extend(words);
-    }
-    let mut heads = Vec::with_capacity(parts.len() * 2);
-    for list in &parts {
-        heads.extend([tables.len() as u32, list.len() as u32]);
-        tables.extend(list);
-    }
-    plan.lists_at = tables.len() as u32;
-    tables.extend(heads);
-    (plan, partials as usize)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,6 +191,7 @@ mod tests {
             target_items: 7,
             tile_rows: 8,
             max_partials: 10_000,
+            max_rows: 10_000,
         }
     }
 
@@ -296,7 +208,8 @@ mod tests {
         let layer = &plan.layers[0];
         let mut seen: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
         let mut taken = vec![false; plan.partials];
-        for batch in &layer.attend {
+        assert_eq!(layer.rounds.len(), 1);
+        for batch in &layer.rounds[0].attend {
             for i in 0..batch.items as usize {
                 let item = &t[batch.items_at as usize + i * 8..][..8];
                 let ids = &t[item[3] as usize..][..item[4] as usize];
@@ -333,7 +246,7 @@ mod tests {
             [PlanSequence { row_start: 0, rows: 1, first_position: 130, mean_slot: 0, measure_mean: false }];
         let plan = build(&Limits { window: Some(20), ..limits() }, &sequences, &source);
         // Positions 111..=130 lie in pages 6, 7 and 8.
-        let ids: usize = plan.layers[0].attend.iter().map(|b| b.items as usize).sum();
+        let ids: usize = plan.layers[0].rounds[0].attend.iter().map(|b| b.items as usize).sum();
         assert!(ids > 0);
         assert_eq!(plan.layers[0].read_bytes, 2 * 3 * 10);
     }
@@ -352,5 +265,39 @@ mod tests {
         }
         rows.sort_unstable();
         assert_eq!(rows, [(0, 15, 0), (1, 0, 1), (2, 1, 1)]);
+    }
+
+    #[test]
+    fn rounds_take_every_row_once_and_fit_the_workspace() {
+        let source = Pages((0..2).map(|h| (0..9).map(|p| PageId(h * 100 + p)).collect()).collect());
+        let sequences = [
+            PlanSequence { row_start: 0, rows: 40, first_position: 90, mean_slot: 0, measure_mean: false },
+            PlanSequence { row_start: 40, rows: 13, first_position: 100, mean_slot: 0, measure_mean: false },
+            PlanSequence { row_start: 53, rows: 1, first_position: 8, mean_slot: 0, measure_mean: false },
+        ];
+        for (max_partials, max_rows) in [(200, 100), (10_000, 9), (100, 5), (24, 100), (12, 1)] {
+            let plan = build(&Limits { max_partials, max_rows, ..limits() }, &sequences, &source);
+            let (t, layer) = (&plan.tables, &plan.layers[0]);
+            assert!(layer.rounds.len() > 1 && plan.partials <= max_partials && plan.round_rows as usize <= max_rows);
+            let mut next = 0;
+            for round in &layer.rounds {
+                assert_eq!(round.row_start, next);
+                next += round.rows;
+                let mut taken = vec![false; round.partials];
+                for item in round.attend.iter().flat_map(|b| (0..b.items).map(move |i| (b.items_at + i * 8) as usize)) {
+                    let item = &t[item..item + 8];
+                    assert!(item[0] + item[1] <= round.rows);
+                    for state in item[5]..item[5] + item[1] * 3 {
+                        assert!(!std::mem::replace(&mut taken[state as usize], true));
+                    }
+                    // The merge lists of the item's rows name it.
+                    let entry = t[(round.row_start + item[0]) as usize * 4 + 1];
+                    let head = layer.lists_at as usize + (entry as usize * 2 + item[2] as usize) * 2;
+                    assert!(t[t[head] as usize..][..t[head + 1] as usize].contains(&item[5]));
+                }
+                assert!(taken.iter().all(|&t| t));
+            }
+            assert_eq!(next, plan.rows);
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Pure bookkeeping: it knows no device. The regions of the table are described in `kernel`.
 
+mod attend;
 mod build;
 
 pub use build::build;
@@ -78,8 +79,10 @@ pub struct Limits {
     pub target_items: usize,
     /// Rows of a prefill tile.
     pub tile_rows: u32,
-    /// Most partial states the workspace may hold.
+    /// Most partial states that the workspace holds at once.
     pub max_partials: usize,
+    /// Most rows whose prepared queries the workspace holds at once.
+    pub max_rows: usize,
 }
 
 /// Items of one class and route.
@@ -106,13 +109,26 @@ pub struct AppendBatch {
     pub items: u32,
 }
 
+/// Rows of a step whose partial states are in the workspace together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// First row in the step. Items count their rows from here.
+    pub row_start: u32,
+    /// Rows.
+    pub rows: u32,
+    /// Partial states that it emits.
+    pub partials: usize,
+    /// What is read.
+    pub attend: Vec<Batch>,
+}
+
 /// A layer's work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayerPlan {
     /// Where new rows go.
     pub append: Vec<AppendBatch>,
-    /// What is read.
-    pub attend: Vec<Batch>,
+    /// What is read, one round after the other; each is merged before the next reuses the workspace.
+    pub rounds: Vec<Round>,
     /// First word of the merge lists.
     pub lists_at: u32,
     /// Bytes of pages that decode entries read.
@@ -132,6 +148,8 @@ pub struct StepPlan {
     pub means: (u32, u32),
     /// Work by layer in group.
     pub layers: Vec<LayerPlan>,
-    /// Partial states that the largest layer emits.
+    /// Partial states that the largest round emits.
     pub partials: usize,
+    /// Rows of the longest round.
+    pub round_rows: u32,
 }

@@ -6,5 +6,6 @@ mod figures;
 mod footprint;
 mod model;
 mod random;
+mod rounds;
 mod rules;
 mod window;

@@ -1,0 +1,174 @@
+//! The attention of one layer: page lists by class, work items, rounds that fit the workspace, merge lists.
+
+use super::build::Entry;
+use super::{Batch, Class, LayerPlan, Limits, PageSource, Round, Route};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A work item before it has its place in the table: pages `ids` of list `list`.
+struct Item {
+    list: usize,
+    ids: Range<usize>,
+}
+
+/// The pages of one class that an entry reads for a head.
+struct List {
+    entry: usize,
+    kv_head: usize,
+    class: Class,
+    ids: Vec<u32>,
+}
+
+/// Plans a layer; `None` when an entry of several rows does not fit the workspace alone.
+pub(super) fn plan_attend(
+    limits: &Limits,
+    entries: &[Entry],
+    source: &dyn PageSource,
+    layer: usize,
+    tables: &mut Vec<u32>,
+) -> Option<LayerPlan> {
+    let mut plan = LayerPlan::default();
+    let lists = page_lists(limits, entries, source, layer, &mut plan.read_bytes);
+    let items = items(limits, entries, &lists);
+    let mut parts: Vec<Vec<u32>> = vec![Vec::new(); entries.len() * limits.kv_heads];
+    let mut rest = items.as_slice();
+    for round in rounds(limits, entries, &lists, &items)? {
+        // Items stand in the order of their entries.
+        let (own, later) = rest.split_at(rest.partition_point(|item| lists[item.list].entry < round.end));
+        rest = later;
+        plan.rounds.push(plan_round(limits, entries, &lists, own, round, &mut parts, tables));
+    }
+    let mut heads = Vec::with_capacity(parts.len() * 2);
+    for list in &parts {
+        heads.extend([tables.len() as u32, list.len() as u32]);
+        tables.extend(list);
+    }
+    plan.lists_at = tables.len() as u32;
+    tables.extend(heads);
+    Some(plan)
+}
+
+/// Page lists by class for every (entry, head), in the order of the entries.
+fn page_lists(
+    limits: &Limits,
+    entries: &[Entry],
+    source: &dyn PageSource,
+    layer: usize,
+    read_bytes: &mut u64,
+) -> Vec<List> {
+    let mut lists: Vec<List> = Vec::with_capacity(entries.len() * limits.kv_heads * 2);
+    for (at, entry) in entries.iter().enumerate() {
+        for kv_head in 0..limits.kv_heads {
+            let pages = source.pages(entry.sequence, layer, kv_head);
+            let first_held = source.first_page(entry.sequence);
+            let end = (first_held + pages.len()).min(entry.last_position() as usize / limits.page_tokens + 1);
+            let start = match limits.window {
+                Some(w) => (entry.first_position as usize + 1).saturating_sub(w) / limits.page_tokens,
+                None => 0,
+            };
+            debug_assert!(start >= first_held, "rows from {} on see page {start}", entry.first_position);
+            let start = start.max(first_held);
+            let question =
+                source.question(entry.sequence, layer, kv_head, entry.first_position, entry.last_position(), end);
+            // Classes are few and change seldom from page to page: the last page's list is the likeliest.
+            let (first, mut last) = (lists.len(), 0);
+            for page in (start..end).filter(|&p| source.reads(&question, p)) {
+                let id = pages[page - first_held];
+                let class = source.class(id);
+                if lists.get(last).is_none_or(|list| last < first || list.class != class) {
+                    last = match lists[first..].iter().position(|list| list.class == class) {
+                        Some(found) => first + found,
+                        None => {
+                            lists.push(List { entry: at, kv_head, class, ids: Vec::with_capacity(end - page) });
+                            lists.len() - 1
+                        }
+                    };
+                }
+                lists[last].ids.push(id.0);
+            }
+            if matches!(entry.route, Route::Decode(_)) {
+                let bytes = lists[first..].iter().map(|list| list.ids.len() as u64 * source.class_bytes(list.class));
+                *read_bytes += bytes.sum::<u64>();
+            }
+        }
+    }
+    lists
+}
+
+/// Splits lists into items that keep the backend busy.
+fn items(limits: &Limits, entries: &[Entry], lists: &[List]) -> Vec<Item> {
+    let states_per_entry = entries.iter().map(|e| e.rows as usize * limits.group).max().unwrap_or(1);
+    let most_items = (limits.max_partials / states_per_entry.max(1)).max(1);
+    let target = limits.target_items.clamp(1, most_items);
+    let total: usize = lists.iter().map(|list| list.ids.len()).sum();
+    let pages_per_item = total.div_ceil(target).max(1);
+    let mut items = Vec::with_capacity(lists.len());
+    for (at, List { ids, .. }) in lists.iter().enumerate() {
+        // Even shares: 33 pages at 32 an item are two items of 17 and 16, not of 32 and 1.
+        let share = ids.len().div_ceil(ids.len().div_ceil(pages_per_item));
+        let starts = (0..ids.len()).step_by(share);
+        items.extend(starts.map(|s| Item { list: at, ids: s..(s + share).min(ids.len()) }));
+    }
+    items
+}
+
+/// Entries that go together: as many as the workspace has states and prepared queries for.
+fn rounds(limits: &Limits, entries: &[Entry], lists: &[List], items: &[Item]) -> Option<Vec<Range<usize>>> {
+    let mut states = vec![0usize; entries.len()];
+    for item in items {
+        let entry = lists[item.list].entry;
+        states[entry] += entries[entry].rows as usize * limits.group;
+    }
+    let (mut rounds, mut start, mut held) = (Vec::new(), 0, (0, 0));
+    for (at, entry) in entries.iter().enumerate() {
+        let own = (states[at], entry.rows as usize);
+        if entry.rows > 1 && (own.0 > limits.max_partials || own.1 > limits.max_rows) {
+            return None;
+        }
+        if at > start && (held.0 + own.0 > limits.max_partials || held.1 + own.1 > limits.max_rows) {
+            rounds.push(start..at);
+            (start, held) = (at, (0, 0));
+        }
+        held = (held.0 + own.0, held.1 + own.1);
+    }
+    if start < entries.len() {
+        rounds.push(start..entries.len());
+    }
+    Some(rounds)
+}
+
+/// Items of a round into the table, and the places of their states into `parts`, by (entry, head).
+fn plan_round(
+    limits: &Limits,
+    entries: &[Entry],
+    lists: &[List],
+    items: &[Item],
+    round: Range<usize>,
+    parts: &mut [Vec<u32>],
+    tables: &mut Vec<u32>,
+) -> Round {
+    let mut batches: BTreeMap<(Route, Class), Vec<&Item>> = BTreeMap::new();
+    for item in items {
+        let list = &lists[item.list];
+        batches.entry((entries[list.entry].route, list.class)).or_default().push(item);
+    }
+    let row_start = entries[round.start].row_start;
+    let rows = entries[round].iter().map(|e| e.rows).sum();
+    let (mut attend, mut partials) = (Vec::with_capacity(batches.len()), 0u32);
+    for ((route, class), items) in batches {
+        let mut words = Vec::with_capacity(items.len() * 8);
+        for item in &items {
+            let list = &lists[item.list];
+            let entry = &entries[list.entry];
+            let ids_at = tables.len() as u32;
+            tables.extend_from_slice(&list.ids[item.ids.clone()]);
+            let (row, count) = (entry.row_start - row_start, item.ids.len() as u32);
+            words.extend([row, entry.rows, list.kv_head as u32, ids_at, count, partials, 0, 0]);
+            parts[list.entry * limits.kv_heads + list.kv_head].push(partials);
+            partials += entry.rows * limits.group as u32;
+        }
+        attend.push(Batch { class, route, items_at: tables.len() as u32, items: items.len() as u32 });
+        tables.extend(words);
+    }
+    Round { row_start, rows, partials: partials as usize, attend }
+}
