@@ -95,10 +95,8 @@ impl Engine {
                     continue;
                 }
                 let (start, end) = ((at * size) as u32, ((at + 1) * size) as u32);
-                let pinned = self
-                    .sequences
-                    .values()
-                    .any(|s| s.groups[index].page(row, at) == Some(id) && s.pinned(start, end));
+                let pinned =
+                    self.sequences.values().any(|s| s.groups[index].page(row, at) == Some(id) && s.pinned(start, end));
                 let held = self.groups[index].pool.page(id).descriptor.flags & flags::PINNED != 0;
                 if held != pinned {
                     self.groups[index].pool.update(id, |d| d.flags ^= flags::PINNED);
@@ -156,6 +154,7 @@ impl Engine {
         let sequence = self.sequence_mut(seq)?;
         sequence.logical = logical;
         sequence.committed = sequence.committed.min(logical);
+        sequence.forget_ids();
         let pins = sequence.pins.len();
         sequence.pins.iter_mut().for_each(|p| p.range.end = p.range.end.min(logical));
         sequence.pins.retain(|p| p.range.start < p.range.end);

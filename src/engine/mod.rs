@@ -2,6 +2,7 @@
 
 mod events;
 mod journal;
+mod keys;
 mod lifetimes;
 mod moves;
 pub(crate) mod pipelines;
@@ -48,6 +49,8 @@ pub struct EngineOptions {
     /// Committed tokens that can be taken back in `Window` groups: their pages go this many tokens later. One token
     /// can be in any case. `Full` groups keep every page.
     pub rewind_tokens: usize,
+    /// Names the exact weights in content keys, such as the SHA-256 of the model's file; without it no page has one.
+    pub model_hash: Option<String>,
 }
 
 /// Rows of one sequence in a step.
@@ -80,6 +83,7 @@ pub struct Engine {
     listeners: events::Listeners,
     counters: stats::Counters,
     broken: Option<Error>,
+    model_hash: Option<String>,
 }
 
 impl Engine {
@@ -133,6 +137,7 @@ impl Engine {
             listeners: events::Listeners::default(),
             counters: stats::Counters::default(),
             broken: None,
+            model_hash: options.model_hash,
         })
     }
 
@@ -201,7 +206,8 @@ impl Engine {
             .groups
             .iter()
             .map(|g| Rows { pages: vec![Vec::new(); g.shape.layers.len() * g.shape.kv_heads], ..Rows::default() });
-        let sequence = Sequence { logical: 0, committed: 0, groups: groups.collect(), pins: Vec::new() };
+        let sequence =
+            Sequence { logical: 0, committed: 0, groups: groups.collect(), ids: Vec::new(), pins: Vec::new() };
         let id = self.insert(sequence);
         self.listeners.send(Event::SequenceCreated { sequence: id });
         Ok(id)
@@ -240,6 +246,16 @@ impl Engine {
     /// `Shape` for unknown or repeated sequences, `OutOfPages` naming the bytes short, `OutOfMemory`; every sequence
     /// is as it was. `Device` or `DeviceLost` once the device has failed.
     pub fn begin_step(&mut self, rows: &[SeqRows]) -> Result<Step<'_>> {
+        self.begin_step_with_tokens(rows, &[])
+    }
+
+    /// [`Engine::begin_step`] with the token ids of the rows, one entry a sequence in the order of `rows` and `None`
+    /// where they are not known: full pages then have content keys ([`Engine::content_keys`]).
+    ///
+    /// # Errors
+    /// As [`Engine::begin_step`]; `Shape` for other numbers of entries or ids than of sequences or rows.
+    pub fn begin_step_with_tokens(&mut self, rows: &[SeqRows], tokens: &[Option<&[u32]>]) -> Result<Step<'_>> {
+        Engine::check_tokens(rows, tokens)?;
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -248,7 +264,10 @@ impl Engine {
         self.groups.iter_mut().for_each(|g| g.pool.reclaim());
         let mut journal = journal::Journal::default();
         match self.prepare_step(rows, &mut journal) {
-            Ok(prepared) => Ok(Step::new(self, prepared, journal)),
+            Ok(mut prepared) => {
+                prepared.tokens = tokens.iter().map(|ids| ids.map(<[u32]>::to_vec)).collect();
+                Ok(Step::new(self, prepared, journal))
+            }
             Err(error) => {
                 self.roll_back(journal);
                 Err(error)

@@ -16,6 +16,8 @@ use std::collections::BTreeSet;
 pub(super) struct Prepared {
     /// Rows of each sequence, in the step's order.
     pub rows: Vec<SeqRows>,
+    /// Token ids of the rows where they were given, by sequence; empty when none were.
+    pub tokens: Vec<Option<Vec<u32>>>,
     /// Query rows in all.
     pub total_rows: u32,
     /// Work by cache group.
@@ -94,7 +96,8 @@ impl Engine {
         }
         let plans =
             (0..self.groups.len()).map(|g| self.plan_group(g, rows, &plan_sequences[g])).collect::<Result<_>>()?;
-        Ok(Prepared { rows: rows.to_vec(), total_rows: row_start, plans, transfers: moved, events })
+        let rows = rows.to_vec();
+        Ok(Prepared { rows, tokens: Vec::new(), total_rows: row_start, plans, transfers: moved, events })
     }
 
     fn plan_group(&self, index: usize, rows: &[SeqRows], sequences: &[PlanSequence]) -> Result<StepPlan> {

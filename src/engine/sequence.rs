@@ -1,6 +1,6 @@
 //! A sequence: three lengths, and its pages in every cache group.
 
-use crate::page::PageId;
+use crate::page::{ContentKey, PageId};
 
 /// Names a sequence of an engine; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,6 +15,8 @@ pub(super) struct Rows {
     pub first: usize,
     /// Slot of its means, when the group's basis removes one.
     pub mean_slot: Option<u32>,
+    /// The tokens that the means were measured over, if their ids were given.
+    pub mean_of: Option<ContentKey>,
     /// Pages before this one are sealed in every row, or in the sink.
     pub sealed_to: usize,
 }
@@ -54,6 +56,8 @@ pub(super) struct Sequence {
     pub committed: u32,
     /// Pages by cache group.
     pub groups: Vec<Rows>,
+    /// Ids of its first tokens, as far as they were given without a gap.
+    pub ids: Vec<u32>,
     /// Ranges kept as they are.
     pub pins: Vec<Pin>,
 }

@@ -119,11 +119,7 @@ pub struct SlotSpec {
 impl Pool {
     /// A pool for the given sides and formats. A segment holds at most `max_segment_bytes`; `budget` (or a limit for
     /// this pool alone) bounds the slots in use.
-    pub fn new(
-        slots: BTreeMap<(Side, FormatId), SlotSpec>,
-        max_segment_bytes: u64,
-        budget: impl Into<Budget>,
-    ) -> Self {
+    pub fn new(slots: BTreeMap<(Side, FormatId), SlotSpec>, max_segment_bytes: u64, budget: impl Into<Budget>) -> Self {
         Pool {
             slots,
             groups: 0,

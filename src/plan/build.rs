@@ -114,7 +114,8 @@ fn plan_append(
         while position < end {
             let page = position as usize / limits.page_tokens;
             let page_end = (((page + 1) * limits.page_tokens) as u32).min(end);
-            let ids: Vec<_> = (0..limits.kv_heads).map(|h| source.pages(sequence, layer, h)[page - first_held]).collect();
+            let ids: Vec<_> =
+                (0..limits.kv_heads).map(|h| source.pages(sequence, layer, h)[page - first_held]).collect();
             let mut classes: Vec<Class> = ids.iter().map(|&id| source.class(id)).collect();
             let of_head = classes.clone();
             classes.sort_unstable();

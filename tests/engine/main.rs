@@ -4,6 +4,7 @@ mod budget;
 mod failures;
 mod figures;
 mod footprint;
+mod keys;
 mod model;
 mod random;
 mod rounds;

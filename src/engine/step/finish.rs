@@ -49,7 +49,10 @@ impl Step<'_> {
             engine.counters.read_bits_sum += read_bytes as f64 * 8.0 / values.max(1) as f64;
         }
         // After the figures, which are those of the step; and only now, when no row of it can be taken back.
-        rows.iter().try_for_each(|r| engine.free_behind(r.seq))?;
+        for (at, r) in rows.iter().enumerate() {
+            engine.learn(r, self.prepared.tokens.get(at).and_then(Option::as_deref))?;
+            engine.free_behind(r.seq)?;
+        }
         let report = StepReport {
             step: engine.counters.steps,
             rows: self.prepared.total_rows,

@@ -54,7 +54,8 @@ impl Model {
         let Model { config, engine, weights, kernels, rope, buffers, .. } = self;
         let step_rows: Vec<SeqRows> =
             rows.iter().map(|r| SeqRows { seq: r.seq, rows: r.tokens.len() as u32, committed: r.committed }).collect();
-        let mut step = engine.begin_step(&step_rows)?;
+        let step_tokens: Vec<Option<&[u32]>> = rows.iter().map(|r| Some(r.tokens)).collect();
+        let mut step = engine.begin_step_with_tokens(&step_rows, &step_tokens)?;
         if count == 0 {
             step.finish()?;
             return Ok(Answers::default());

@@ -12,6 +12,7 @@ use crate::backend::{Backend, BufferId};
 use crate::engine::{AttentionOptions, Engine, EngineOptions, Registry, SeqId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::rope::RopeTable;
+use crate::page::ContentKey;
 use crate::profile::Profile;
 use kernels::Kernels;
 use weights::Weights;
@@ -39,6 +40,8 @@ impl Default for LoadOptions {
 
 /// A model on a backend, with its cache.
 pub struct Model {
+    /// For the hash that names the model, which is not worth its time before a key is asked for.
+    gguf: Gguf,
     config: ModelConfig,
     engine: Engine,
     weights: Weights,
@@ -95,7 +98,7 @@ impl Model {
         };
         let mut engine = Engine::with_options(backend, shape, profile, registry, engine_options)?;
         engine.warm_up(&[1, 2, 4, 8, 16], true)?;
-        Ok(Model { config, engine, weights, kernels, rope, buffers, chunk_tokens, logit_rows })
+        Ok(Model { gguf: gguf.clone(), config, engine, weights, kernels, rope, buffers, chunk_tokens, logit_rows })
     }
 
     /// The model's shape and constants.
@@ -106,6 +109,18 @@ impl Model {
     /// The cache.
     pub fn engine(&mut self) -> &mut Engine {
         &mut self.engine
+    }
+
+    /// Content keys of a sequence's pages, see [`Engine::content_keys`]. The first call reads the whole model file for
+    /// the hash that names it.
+    ///
+    /// # Errors
+    /// `Shape` for an unknown sequence.
+    pub fn content_keys(&mut self, seq: SeqId) -> Result<Vec<Option<ContentKey>>> {
+        if self.engine.model_hash().is_none() {
+            self.engine.set_model_hash(self.gguf.sha256());
+        }
+        self.engine.content_keys(seq, 0)
     }
 
     /// Bytes of the weights on the device.
