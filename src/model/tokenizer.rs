@@ -1,11 +1,12 @@
 //! Text to token ids and back, from the vocabulary a GGUF file carries.
 //!
-//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`) is built here over the `tokenizers` crate. Special tokens are
-//! cut out of the text by our own code before it, so that one vocabulary serves text that may name them (a
-//! rendered chat template) and text that must not (what a user typed).
+//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`) is built here over the `tokenizers` crate, SentencePiece's BPE
+//! (`llama`) by our own code. Special tokens are cut out of the text before either, so that one vocabulary serves text
+//! that may name them (a rendered chat template) and text that must not (what a user typed).
 
 mod bpe;
 mod bytes;
+mod pieces;
 mod stream;
 mod vocab;
 
@@ -15,7 +16,8 @@ pub use stream::Stream;
 
 use super::gguf::Gguf;
 use crate::error::{Error, ErrorKind, Result};
-use vocab::{Kind, Vocab};
+use pieces::Pieces;
+use vocab::{Kind, Spelling, Vocab};
 
 /// A tokenizer. Clones share the vocabulary.
 #[derive(Clone)]
@@ -23,9 +25,17 @@ pub struct Tokenizer(Arc<Inner>);
 
 struct Inner {
     vocab: Vocab,
-    bpe: tokenizers::Tokenizer,
-    /// UTF-8 bytes that no token stands for; the BPE below would drop them without a word.
-    missing: Vec<u8>,
+    model: Model,
+}
+
+/// How plain text becomes ids.
+enum Model {
+    ByteLevel {
+        bpe: Box<tokenizers::Tokenizer>,
+        /// UTF-8 bytes that no token stands for; the BPE would drop them without a word.
+        missing: Vec<u8>,
+    },
+    Pieces(Pieces),
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -37,29 +47,30 @@ impl std::fmt::Debug for Tokenizer {
 impl Tokenizer {
     /// Builds the tokenizer of a model file.
     ///
-    /// `tokenizer.ggml.model` must be `gpt2` and `tokenizer.ggml.pre` one of `smollm`, `gpt-2`, `llama-bpe`,
-    /// `qwen2`, `default`; another is `Unsupported`, naming it. Missing or inconsistent keys are `File` errors.
+    /// `tokenizer.ggml.model` must be `llama` (SentencePiece's BPE), or `gpt2` and `tokenizer.ggml.pre` one of `smollm`,
+    /// `gpt-2`, `llama-bpe`, `qwen2`, `default`; another is `Unsupported`, naming it. Missing or inconsistent keys are
+    /// `File` errors.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
-        match gguf.str("tokenizer.ggml.model")? {
-            "gpt2" => {}
-            "llama" => {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    "key `tokenizer.ggml.model` is `llama` (SentencePiece): not built yet",
-                    "use a model whose tokenizer is `gpt2` (byte-level BPE), such as smollm2-135m",
-                ));
-            }
+        let spelling = match gguf.str("tokenizer.ggml.model")? {
+            "gpt2" => Spelling::ByteLevel,
+            "llama" => Spelling::Pieces,
             other => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
-                    format!("key `tokenizer.ggml.model` is `{}`; `gpt2` is built", other.escape_debug()),
-                    "use a model whose tokenizer is byte-level BPE, such as smollm2-135m",
+                    format!("key `tokenizer.ggml.model` is `{}`; `gpt2` and `llama` are built", other.escape_debug()),
+                    "use a model whose tokenizer is byte-level BPE or SentencePiece's BPE, such as smollm2-135m",
                 ));
             }
-        }
-        let vocab = Vocab::from_gguf(gguf)?;
-        let (bpe, missing) = bpe::build(gguf, &vocab)?;
-        Ok(Tokenizer(Arc::new(Inner { vocab, bpe, missing })))
+        };
+        let vocab = Vocab::from_gguf(gguf, spelling)?;
+        let model = match spelling {
+            Spelling::ByteLevel => {
+                let (bpe, missing) = bpe::build(gguf, &vocab)?;
+                Model::ByteLevel { bpe: Box::new(bpe), missing }
+            }
+            Spelling::Pieces => Model::Pieces(Pieces::build(gguf, &vocab)?),
+        };
+        Ok(Tokenizer(Arc::new(Inner { vocab, model })))
     }
 
     /// The ids of `text`, led by the beginning-of-sequence token where the file asks for one (and `text` does not
@@ -95,36 +106,53 @@ impl Tokenizer {
         if text.is_empty() {
             return Ok(());
         }
-        if let Some(at) = text.bytes().position(|byte| self.0.missing.contains(&byte)) {
-            return Err(Error::new(
+        let without_token = |at: usize| {
+            Error::new(
                 ErrorKind::Usage,
                 format!(
                     "the text's byte {} is {:#04x}; the vocabulary has no token for it",
                     from + at,
-                    text.as_bytes()[at]
+                    text.as_bytes().get(at).copied().unwrap_or_default()
                 ),
                 "take that character out of the text",
-            ));
+            )
+        };
+        match &self.0.model {
+            Model::ByteLevel { bpe, missing } => {
+                if let Some(at) = text.bytes().position(|byte| missing.contains(&byte)) {
+                    return Err(without_token(at));
+                }
+                let encoding = bpe.encode_fast(text, false).map_err(|e| {
+                    Error::new(ErrorKind::Unsupported, format!("the text cannot be tokenized: {e}"), "report this text")
+                })?;
+                ids.extend_from_slice(encoding.get_ids());
+                Ok(())
+            }
+            Model::Pieces(pieces) => {
+                pieces.encode(text, ids).map_err(|c| without_token(text.find(c).unwrap_or_default()))
+            }
         }
-        let encoding = self.0.bpe.encode_fast(text, false).map_err(|e| {
-            Error::new(ErrorKind::Unsupported, format!("the text cannot be tokenized: {e}"), "report this text")
-        })?;
-        ids.extend_from_slice(encoding.get_ids());
-        Ok(())
     }
 
     /// The text of `ids`, control tokens included: the inverse of [`encode`](Self::encode) with `parse_special`.
     /// Bytes that are not UTF-8 become U+FFFD. An id outside the vocabulary is a `Shape` error.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         let mut bytes = Vec::new();
+        // `encode` put a space before each stretch of plain text.
+        let prefixed = matches!(&self.0.model, Model::Pieces(pieces) if pieces.space_prefix);
+        let mut begins = prefixed;
         for &id in ids {
-            bytes.extend_from_slice(self.token_bytes(id).ok_or_else(|| {
+            let token = self.token_bytes(id).ok_or_else(|| {
                 Error::new(
                     ErrorKind::Shape,
                     format!("token {id} is outside the vocabulary of {}", self.len()),
                     "decode with the tokenizer of the model that made it",
                 )
-            })?);
+            })?;
+            let plain = matches!(self.0.vocab.kinds.get(id as usize), Some(Kind::Normal | Kind::Byte));
+            let token = token.strip_prefix(b" ").filter(|_| begins && plain).unwrap_or(token);
+            begins = prefixed && !plain;
+            bytes.extend_from_slice(token);
         }
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -170,7 +198,7 @@ impl Tokenizer {
         self.0.vocab.add_bos
     }
 
-    /// The token as the file spells it (byte-level characters, `Ġ` for a space); `None` outside the vocabulary.
+    /// The token as the file spells it (`Ġ` or `▁` for a space); `None` outside the vocabulary.
     pub fn token_text(&self, id: u32) -> Option<&str> {
         self.0.vocab.tokens.get(id as usize).map(String::as_str)
     }

@@ -94,7 +94,10 @@ fn odd_files_load_and_wrong_ones_are_named() {
     assert_eq!(build(none).unwrap().bos(), None);
 
     let set = |key: &str, value: V| tiny_llama(3).set(&format!("tokenizer.ggml.{key}"), value);
-    refused(set("model", "llama".into()), ErrorKind::Unsupported, &["`llama`", "not built yet"]);
+    refused(set("model", "llama".into()), ErrorKind::File, &["tokenizer.ggml.scores", "missing"]);
+    let pieces = |scores| set("model", "llama".into()).key("tokenizer.ggml.scores", V::F32s(scores));
+    refused(pieces(vec![0.0; 3]), ErrorKind::File, &["tokenizer.ggml.scores", "3", "260"]);
+    refused(pieces(vec![f32::NAN; 260]), ErrorKind::File, &["tokenizer.ggml.scores", "NaN"]);
     refused(set("model", "bert".into()), ErrorKind::Unsupported, &["`bert`"]);
     refused(set("pre", "klingon".into()), ErrorKind::Unsupported, &["tokenizer.ggml.pre", "`klingon`"]);
     refused(tiny_llama(3).without("tokenizer.ggml.pre"), ErrorKind::File, &["tokenizer.ggml.pre", "missing"]);

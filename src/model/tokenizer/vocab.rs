@@ -1,11 +1,22 @@
 //! The vocabulary: tokens, their kinds, and the ids with a meaning.
 
 use super::bytes::bytes_of;
+use super::pieces::SPACE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::gguf::Gguf;
 
 /// Texts that end a generation whether or not the file says so.
-const END_TEXTS: &[&str] = &["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"];
+const END_TEXTS: &[&str] =
+    &["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>"];
+
+/// How tokens spell text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spelling {
+    /// GPT-2's characters for bytes.
+    ByteLevel,
+    /// SentencePiece's: text with U+2581 for spaces, and `<0x0A>` for bytes.
+    Pieces,
+}
 
 /// What a token is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +27,8 @@ pub(super) enum Kind {
     Control,
     /// A text the model's makers added whole; always matched.
     UserDefined,
+    /// One byte, spelled `<0x0A>`.
+    Byte,
 }
 
 pub(super) struct Vocab {
@@ -33,7 +46,7 @@ pub(super) struct Vocab {
 }
 
 impl Vocab {
-    pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
+    pub fn from_gguf(gguf: &Gguf, spelling: Spelling) -> Result<Self> {
         const TOKENS: &str = "tokenizer.ggml.tokens";
         let tokens = gguf.array_str(TOKENS)?.to_vec();
         if tokens.is_empty() {
@@ -65,8 +78,18 @@ impl Vocab {
         for &id in end.iter().chain(&bos) {
             kinds[id as usize] = Kind::Control;
         }
+        if spelling == Spelling::ByteLevel {
+            kinds.iter_mut().filter(|kind| **kind == Kind::Byte).for_each(|kind| *kind = Kind::Normal);
+        }
+        for (kind, token) in kinds.iter_mut().zip(&tokens) {
+            if *kind == Kind::Byte && byte_piece(token).is_none() {
+                *kind = Kind::Normal;
+            }
+        }
         let bytes = tokens.iter().zip(&kinds).map(|(token, kind)| match kind {
+            Kind::Normal if spelling == Spelling::Pieces => token.replace(SPACE, " ").into_bytes(),
             Kind::Normal => bytes_of(token),
+            Kind::Byte => byte_piece(token).into_iter().collect(),
             Kind::Control | Kind::UserDefined => token.as_bytes().to_vec(),
         });
         let bytes = bytes.collect();
@@ -79,7 +102,8 @@ impl Vocab {
         for bucket in &mut specials {
             bucket.sort_by_key(|&id| std::cmp::Reverse(tokens[id as usize].len()));
         }
-        let add_bos = gguf.optional::<bool>("tokenizer.ggml.add_bos_token")?.unwrap_or(false);
+        let add_bos = gguf.optional::<bool>("tokenizer.ggml.add_bos_token")?;
+        let add_bos = add_bos.unwrap_or(spelling == Spelling::Pieces);
         Ok(Vocab { tokens, bytes, kinds, bos, eos, add_bos, end, specials })
     }
 
@@ -95,8 +119,15 @@ impl Vocab {
     }
 }
 
-/// Token kinds; all normal when the file has none. `tokenizer.ggml.scores` is not read: byte-level BPE ranks
-/// tokens by its merges, so a short or missing list of scores does no harm.
+/// The byte that `<0x0A>` and the like stand for.
+pub(super) fn byte_piece(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    let hexadecimal = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    hexadecimal.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
+}
+
+/// Token kinds; all normal when the file has none. `tokenizer.ggml.scores` is not read here: byte-level BPE ranks
+/// tokens by its merges, so a short or missing list of scores does no harm there.
 fn kinds(gguf: &Gguf, tokens: usize) -> Result<Vec<Kind>> {
     const KEY: &str = "tokenizer.ggml.token_type";
     let Some(types) = gguf.optional::<Vec<i32>>(KEY)? else { return Ok(vec![Kind::Normal; tokens]) };
@@ -110,6 +141,7 @@ fn kinds(gguf: &Gguf, tokens: usize) -> Result<Vec<Kind>> {
     let kind = |ty| match ty {
         2 | 3 => Kind::Control,
         4 => Kind::UserDefined,
+        6 => Kind::Byte,
         _ => Kind::Normal,
     };
     Ok(types.into_iter().map(kind).collect())
