@@ -1,4 +1,4 @@
-// y[row] = w[tokens[row]]; one thread for 8 values. Tokens outside this segment are left to another dispatch.
+// y[row] = w[tokens[row]] * scale; one thread for 8 values. Tokens outside this segment are left to another dispatch.
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -24,12 +24,12 @@ fn main(
     let values = unit_at(at, unit);
     let low = params.y_offset + row * params.y_stride + unit_column(unit);
     let high = low + UNIT_GAP;
-    y[low] = values.low.x;
-    y[low + 1u] = values.low.y;
-    y[low + 2u] = values.low.z;
-    y[low + 3u] = values.low.w;
-    y[high] = values.high.x;
-    y[high + 1u] = values.high.y;
-    y[high + 2u] = values.high.z;
-    y[high + 3u] = values.high.w;
+    y[low] = values.low.x * params.scale;
+    y[low + 1u] = values.low.y * params.scale;
+    y[low + 2u] = values.low.z * params.scale;
+    y[low + 3u] = values.low.w * params.scale;
+    y[high] = values.high.x * params.scale;
+    y[high + 1u] = values.high.y * params.scale;
+    y[high + 2u] = values.high.z * params.scale;
+    y[high + 3u] = values.high.w * params.scale;
 }

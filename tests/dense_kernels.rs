@@ -9,8 +9,11 @@ mod support;
 
 use dense::rig::{Rig, Rng, Weights, close};
 use kvarto::ErrorKind;
+use kvarto::kernel::gated_mul::Activation;
 use kvarto::kernel::linear::LinearPath;
-use kvarto::kernel::{RowView, WeightSegment, add, argmax, embed, gather, linear, rms_norm, rope, silu_mul};
+use kvarto::kernel::{
+    RowView, WeightSegment, add, argmax, embed, gated_mul, gather, head_norm, linear, rms_norm, rope,
+};
 use kvarto::num::rope::{Pairing, RopeScaling, RopeTable};
 use kvarto::num::weights::WeightType;
 
@@ -22,8 +25,10 @@ on_every_backend!(
     embed_takes_rows_out_of_segments,
     embed_leaves_rows_of_other_segments_alone,
     rms_norm_of_strided_rows,
-    silu_of_halves_of_one_buffer,
+    head_norm_of_heads_side_by_side,
+    gates_of_halves_of_one_buffer,
     add_and_gather_move_rows,
+    add_of_one_row_to_every_row,
     rope_turns_pairs_and_leaves_the_rest,
     argmax_is_lowest_and_knows_nan,
     no_rows_are_nothing_to_do,
@@ -153,21 +158,22 @@ fn embed_takes_rows_out_of_segments(rig: &mut Rig) {
             let table = Weights::random(weight, columns, vocabulary);
             let spec = embed::specialise(weight, columns).unwrap();
             let tokens = [vocabulary - 1, 0, 1, vocabulary / 2, 3, 3, vocabulary / 2 - 1];
-            for rows in [1u32, 2, 7] {
+            for (rows, scale) in [(1u32, 1.0f32), (2, 25.3), (7, 0.4)] {
                 let token_slice = rig.words(&tokens[..rows as usize]);
                 let y = rig.strided_poison(rows, columns, 5, columns + 1);
                 let half = vocabulary / 2;
                 for (first, count) in [(0, half), (half, vocabulary - half)] {
                     let slice = rig.bytes(&table.row_bytes(first, count));
                     let segment = WeightSegment { slice, first_row: first, rows: count };
-                    rig.run(&spec, |p| embed::dispatch(p, &spec, token_slice, segment, y, rows));
+                    rig.run(&spec, |p| embed::dispatch(p, &spec, token_slice, segment, y, rows, scale));
                 }
                 let got = rig.rows(y, rows, columns);
                 for row in 0..rows as usize {
                     let want = table.values(tokens[row] as usize);
                     for (i, &want) in want.iter().enumerate() {
                         let got = got[row * columns as usize + i];
-                        close(got, want, 1e-6 * table.size(tokens[row] as usize, i), weight.as_str());
+                        let (size, scale) = (table.size(tokens[row] as usize, i), f64::from(scale));
+                        close(got, want * scale, 1e-6 * size * scale, weight.as_str());
                     }
                 }
             }
@@ -183,7 +189,7 @@ fn embed_leaves_rows_of_other_segments_alone(rig: &mut Rig) {
     let y = rig.strided(&before, 4, 8, 0, 8);
     let slice = rig.bytes(&table.row_bytes(5, 3));
     let segment = WeightSegment { slice, first_row: 5, rows: 3 };
-    rig.run(&spec, |p| embed::dispatch(p, &spec, tokens, segment, y, 4));
+    rig.run(&spec, |p| embed::dispatch(p, &spec, tokens, segment, y, 4, 1.0));
     let got = rig.rows(y, 4, 8);
     for row in [0, 2, 3] {
         assert_eq!(got[row * 8..][..8], before[row * 8..][..8]);
@@ -217,28 +223,72 @@ fn rms_norm_of_strided_rows(rig: &mut Rig) {
     }
 }
 
-fn silu_of_halves_of_one_buffer(rig: &mut Rig) {
-    let spec = silu_mul::specialise().unwrap();
-    for (rows, width) in [(1u32, 1536u32), (5, 63), (64, 200)] {
-        let mut rng = Rng::new(u64::from(width));
-        let mut both = rng.floats((rows * 2 * width) as usize, 4.0);
-        // Far ends: what a naive exponential overflows at.
-        both[0] = -200.0;
-        both[1] = 200.0;
-        both[2] = -0.0;
-        let both_view = rig.strided(&both, rows, 2 * width, 4, 2 * width + 4);
-        let out = rig.strided_poison(rows, width, 1, width + 2);
-        rig.run(&spec, |p| silu_mul::dispatch(p, both_view, both_view.right(width), out, rows, width));
-        let got = rig.rows(out, rows, width);
-        for row in 0..rows as usize {
-            for i in 0..width as usize {
-                let gate = f64::from(both[row * 2 * width as usize + i]);
-                let up = f64::from(both[row * 2 * width as usize + width as usize + i]);
-                let want = gate / (1.0 + (-gate).exp()) * up;
-                close(got[row * width as usize + i], want, 1e-5 * want.abs() + 1e-30, "silu");
+fn head_norm_of_heads_side_by_side(rig: &mut Rig) {
+    for (dim, heads, rows) in [(64u32, 9u32, 1u32), (256, 4, 5), (80, 3, 17), (6, 1, 3)] {
+        let spec = head_norm::specialise(dim).unwrap();
+        let mut rng = Rng::new(u64::from(dim * rows));
+        let width = dim * heads;
+        let x = rng.floats((rows * width) as usize, 3.0);
+        let w = rng.floats(dim as usize, 1.0);
+        let view = rig.strided(&x, rows, width, 3, width + 11);
+        let weights = rig.floats(&w);
+        rig.run(&spec, |p| head_norm::dispatch(p, &spec, view, weights, rows, heads, 1e-6));
+        let got = rig.rows(view, rows, width);
+        for (head, (got, x)) in got.chunks(dim as usize).zip(x.chunks(dim as usize)).enumerate() {
+            let mean = x.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / f64::from(dim);
+            let scale = 1.0 / (mean + f64::from(1e-6f32)).sqrt();
+            for ((&got, &v), &w) in got.iter().zip(x).zip(&w) {
+                let want = f64::from(v) * scale * f64::from(w);
+                close(got, want, 1e-5 * want.abs() + 1e-9, &format!("head {head} of {dim}"));
             }
         }
     }
+}
+
+fn gates_of_halves_of_one_buffer(rig: &mut Rig) {
+    let silu: fn(f64) -> f64 = |x| x / (1.0 + (-x).exp());
+    let gelu: fn(f64) -> f64 =
+        |x| 0.5 * x * (1.0 + (std::f64::consts::FRAC_2_PI.sqrt() * (x + 0.044_715 * x.powi(3))).tanh());
+    // What 1 + tanh loses of small outputs in f64 is below the floor.
+    for (activation, exact, floor) in [(Activation::Silu, silu, 1e-30), (Activation::GeluTanh, gelu, 1e-13)] {
+        let spec = gated_mul::specialise(activation).unwrap();
+        for (rows, width) in [(1u32, 1536u32), (5, 63), (64, 200)] {
+            let mut rng = Rng::new(u64::from(width));
+            let mut both = rng.floats((rows * 2 * width) as usize, 4.0);
+            // Far ends: what a naive exponential, or a cube, overflows at.
+            both[..6].copy_from_slice(&[-200.0, 200.0, -0.0, 3e13, -3e13, -6.0]);
+            let both_view = rig.strided(&both, rows, 2 * width, 4, 2 * width + 4);
+            let out = rig.strided_poison(rows, width, 1, width + 2);
+            rig.run(&spec, |p| gated_mul::dispatch(p, both_view, both_view.right(width), out, rows, width));
+            let got = rig.rows(out, rows, width);
+            for row in 0..rows as usize {
+                for i in 0..width as usize {
+                    let gate = f64::from(both[row * 2 * width as usize + i]);
+                    let up = f64::from(both[row * 2 * width as usize + width as usize + i]);
+                    let want = exact(gate) * up;
+                    close(got[row * width as usize + i], want, 1e-5 * want.abs() + floor, "a gate");
+                }
+            }
+        }
+    }
+}
+
+fn add_of_one_row_to_every_row(rig: &mut Rig) {
+    let spec = add::specialise().unwrap();
+    for (rows, width) in [(1u32, 96u32), (5, 65), (33, 320)] {
+        let mut rng = Rng::new(u64::from(width));
+        let x = rng.floats((rows * width) as usize, 1.0);
+        let bias = rng.floats(width as usize, 1.0);
+        let view = rig.strided(&x, rows, width, 2, width + 5);
+        let slice = rig.floats(&bias);
+        rig.run(&spec, |p| add::dispatch(p, view, RowView::repeated(slice), rows, width));
+        let sums: Vec<f32> = x.iter().zip(bias.iter().cycle()).map(|(x, b)| x + b).collect();
+        assert_eq!(rig.rows(view, rows, width), sums);
+    }
+    let short = RowView::repeated(rig.floats(&[1.0; 4]));
+    let view = RowView { slice: rig.floats(&[1.0; 10]), offset: 0, stride: 5 };
+    let pipeline = rig.prepare(&spec);
+    assert_eq!(add::dispatch(pipeline, view, short, 2, 5).unwrap_err().kind(), ErrorKind::Shape);
 }
 
 fn add_and_gather_move_rows(rig: &mut Rig) {

@@ -281,7 +281,7 @@ pub fn introduce(model: &mut Model, adapter: &str, tier: &str, why: &str, path: 
     if verbose > 0 {
         eprintln!(
             "model     {} ({} layers, {} query and {} KV heads of {}), {} of weights, {}",
-            config.architecture,
+            config.architecture.name,
             config.layers,
             config.q_heads,
             config.kv_heads,
@@ -333,7 +333,7 @@ fn json(
     generation: &Generation,
     prompt_tokens: usize,
 ) -> serde_json::Value {
-    let architecture = model.config().architecture.clone();
+    let architecture = model.config().architecture.name;
     let engine = model.engine();
     let (stats, profile, bases) = (engine.stats(), engine.profile().clone(), engine.bases());
     let page_tokens = engine.shape().groups[0].page_tokens;

@@ -33,7 +33,8 @@ pub fn specialise() -> Result<Specialisation> {
     Specialisation::new(&DECL, &[("WORKGROUP", Constant::U32(WORKGROUP))], Vec::new())
 }
 
-/// `x[r][i] += y[r][i]` for `rows` rows of `width` values; x and y lie in different buffers.
+/// `x[r][i] += y[r][i]` for `rows` rows of `width` values; x and y lie in different buffers. A y of
+/// stride 0 is one row that is added to each row of x: a bias.
 ///
 /// # Errors
 /// `Shape` when a view is not inside its slice.

@@ -1,4 +1,4 @@
-//! Rows of the embedding table by token, out of the table as it is stored.
+//! Rows of the embedding table by token, out of the table as it is stored, times a factor.
 
 use super::view::{RowsMut, groups};
 use super::{RowView, WeightSegment};
@@ -10,7 +10,7 @@ use crate::num::weights::WeightType;
 
 const WORKGROUP: u32 = 64;
 
-/// `y[r] = w[tokens[r]]`, a thread for 8 values.
+/// `y[r] = w[tokens[r]] * scale`, a thread for 8 values.
 pub static DECL: KernelDecl = KernelDecl {
     name: "embed",
     bindings: &[
@@ -24,6 +24,7 @@ pub static DECL: KernelDecl = KernelDecl {
         ParamDecl::u32("row_count"),
         ParamDecl::u32("y_offset"),
         ParamDecl::u32("y_stride"),
+        ParamDecl::f32("scale"),
     ],
     constants: &["WORKGROUP", "WEIGHT", "COLUMNS"],
     codecs: &[],
@@ -49,8 +50,8 @@ pub fn specialise(weight: WeightType, columns: u32) -> Result<Specialisation> {
     )
 }
 
-/// Writes the table's rows of `tokens` (u32, one a row) to y; `specialisation` is the pipeline's. Rows of tokens that
-/// are not in `table` are left alone, so that a table in several segments takes one dispatch each.
+/// Writes the table's rows of `tokens` (u32, one a row), times `scale`, to y; `specialisation` is the pipeline's. Rows
+/// of tokens that are not in `table` are left alone, so that a table in several segments takes one dispatch each.
 ///
 /// # Errors
 /// `Shape` when tokens, table or y are not inside their slices.
@@ -61,6 +62,7 @@ pub fn dispatch(
     table: WeightSegment,
     y: RowView,
     rows: u32,
+    scale: f32,
 ) -> Result<Dispatch> {
     let columns = specialisation.u32("COLUMNS");
     table.check("embed.w", weight(specialisation)?, columns)?;
@@ -69,7 +71,7 @@ pub fn dispatch(
     Ok(Dispatch {
         pipeline,
         groups: groups("embed", u64::from(rows) * u64::from(columns / 8), WORKGROUP)?,
-        params: vec![rows, table.first_row, table.rows, y.offset, y.stride],
+        params: vec![rows, table.first_row, table.rows, y.offset, y.stride, scale.to_bits()],
         bindings: vec![tokens, table.slice, y.slice],
     })
 }
@@ -90,6 +92,7 @@ fn check_tokens(given: u64, rows: u32) -> Result<()> {
 
 fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
     let (rows, first, count) = (call.param("rows"), call.param("first_row"), call.param("row_count"));
+    let scale = call.float("scale");
     let columns = call.spec.u32("COLUMNS");
     let weight = weight(call.spec)?;
     let row_bytes = weight.row_bytes(columns as usize)?;
@@ -104,6 +107,9 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
             return;
         };
         weight.decode_row(&table[at as usize * row_bytes..][..row_bytes], y);
+        if scale != 1.0 {
+            y.iter_mut().for_each(|y| *y *= scale);
+        }
     });
     Ok(())
 }

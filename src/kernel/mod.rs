@@ -12,7 +12,9 @@ pub mod convert;
 pub mod copy_slots;
 pub mod decode;
 pub mod embed;
+pub mod gated_mul;
 pub mod gather;
+pub mod head_norm;
 pub mod linear;
 pub mod mean;
 pub mod merge;
@@ -22,7 +24,6 @@ pub mod prefill;
 pub mod query;
 pub mod rms_norm;
 pub mod rope;
-pub mod silu_mul;
 mod tables;
 mod view;
 

@@ -23,6 +23,11 @@ impl RowView {
         RowView { slice: BufferSlice::whole(buffer, bytes), offset: 0, stride: width }
     }
 
+    /// The values of `slice` as every row, for reading: a bias.
+    pub fn repeated(slice: BufferSlice) -> Self {
+        RowView { slice, offset: 0, stride: 0 }
+    }
+
     /// The same rows, `values` further right.
     pub fn right(self, values: u32) -> Self {
         RowView { offset: self.offset.saturating_add(values), ..self }

@@ -1,20 +1,21 @@
 //! What a model's file says about its shape, checked against the tensors it carries.
 
-use super::gguf::{GgmlType, Gguf, dequantize};
+use super::gguf::Gguf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::rope::{Pairing, RopeScaling};
-use crate::shape::CacheShape;
+use crate::shape::{CacheShape, GroupKind};
 
+mod architecture;
+mod rope;
 mod tensors;
 
-/// The architectures this build runs, as `general.architecture` spells them.
-pub const ARCHITECTURES: &[&str] = &["llama"];
+pub use architecture::{ARCHITECTURES, Architecture, SlidingPattern};
 
-/// Shape and constants of a Llama-family model. All counts are in range and agree with the tensors.
+/// Shape and constants of a model. All counts are in range and agree with the tensors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
-    /// `general.architecture`.
-    pub architecture: String,
+    /// What sets its family apart.
+    pub architecture: &'static Architecture,
     /// Transformer blocks.
     pub layers: usize,
     /// Width of the residual stream.
@@ -31,16 +32,27 @@ pub struct ModelConfig {
     pub vocab: usize,
     /// Added to the mean square under the root.
     pub rms_eps: f32,
-    /// Rotary position embedding.
+    /// Rotary position embedding, of the layers that see all tokens.
     pub rope: Rope,
+    /// Layers that see a window of the newest tokens; `None` where all see everything.
+    pub sliding: Option<Sliding>,
+    /// What scores are multiplied by.
+    pub attention_scale: f32,
     /// Positions the model was trained for, in tokens.
     pub context_length: usize,
     /// True when `output.weight` is absent and `token_embd.weight` serves in its place.
     pub tied_output: bool,
-    /// Cap of attention scores before the softmax; `None` for every Llama.
-    pub attention_softcap: Option<f32>,
-    /// Cap of the logits; `None` for every Llama.
-    pub logit_softcap: Option<f32>,
+}
+
+/// Layers that see a window of the newest tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sliding {
+    /// Tokens seen, the query's own included.
+    pub window: usize,
+    /// Every so manieth layer sees all tokens instead.
+    pub full_every: usize,
+    /// Rotary position embedding of the sliding layers.
+    pub rope: Rope,
 }
 
 /// Rotary position embedding.
@@ -59,15 +71,16 @@ pub struct Rope {
 impl ModelConfig {
     /// Reads and checks the configuration. The architecture must be one of [`ARCHITECTURES`]; keys out of range
     /// are `File` errors, tensors that do not fit are `Shape` errors, and what would need other arithmetic
-    /// (experts, biases, layers of unlike heads) is `Unsupported`. Each names its key or tensor.
+    /// (experts, biases where there should be none, capped logits, layers of unlike heads) is `Unsupported`. Each names
+    /// its key or tensor.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
-        let architecture = gguf.str("general.architecture")?;
-        if !ARCHITECTURES.contains(&architecture) {
-            return Err(unsupported(
-                format!("architecture `{}`; this build runs {}", architecture.escape_debug(), ARCHITECTURES.join(", ")),
-                "use a Llama-family GGUF",
-            ));
-        }
+        let name = gguf.str("general.architecture")?;
+        let architecture = Architecture::find(name).ok_or_else(|| {
+            unsupported(
+                format!("architecture `{}`; this build runs {}", name.escape_debug(), Architecture::names()),
+                "use a GGUF of one of these",
+            )
+        })?;
         let keys = Keys { gguf, architecture };
         let layers = keys.count("block_count", 1, 4096)?;
         let hidden = keys.count("embedding_length", 1, 1 << 20)?;
@@ -79,14 +92,18 @@ impl ModelConfig {
         }
         let head_dim = keys.head_dim(hidden, q_heads)?;
         if let Some(experts @ 1..) = keys.optional_count("expert_count", 0, 1 << 20)? {
-            return Err(unsupported(format!("a mixture of {experts} experts"), "use a dense Llama-family GGUF"));
+            return Err(unsupported(format!("a mixture of {experts} experts"), "use a dense model"));
         }
+        keys.refuse_caps()?;
         let rms_eps = keys.float("attention.layer_norm_rms_epsilon", 1e-5, 0.0..=1.0)?;
-        let (vocab, tied_output) =
-            tensors::check(gguf, &tensors::Expected { layers, hidden, ffn, q_heads, kv_heads, head_dim })?;
+        let (vocab, tied_output) = tensors::check(
+            gguf,
+            &tensors::Expected { architecture, layers, hidden, ffn, q_heads, kv_heads, head_dim },
+        )?;
         keys.check_vocab(vocab)?;
+        let rope = keys.rope(head_dim)?;
         Ok(ModelConfig {
-            architecture: architecture.to_owned(),
+            architecture,
             layers,
             hidden,
             ffn,
@@ -95,20 +112,52 @@ impl ModelConfig {
             head_dim,
             vocab,
             rms_eps,
-            rope: keys.rope(head_dim)?,
+            sliding: keys.sliding(&rope)?,
+            rope,
+            attention_scale: keys.attention_scale(layers, hidden, q_heads, head_dim)?,
             context_length: keys.count("context_length", 1, 1 << 30)?,
             tied_output,
-            attention_softcap: None,
-            logit_softcap: None,
         })
     }
 
     /// The cache of the model's layers, in pages of `page_tokens` tokens.
     pub fn cache_shape(&self, page_tokens: usize) -> CacheShape {
-        CacheShape::uniform(self.layers, self.q_heads, self.kv_heads, self.head_dim, page_tokens)
+        let mut shape = CacheShape::uniform(self.layers, self.q_heads, self.kv_heads, self.head_dim, page_tokens);
+        let Some(sliding) = &self.sliding else { return shape };
+        let Some(mut full) = shape.groups.pop() else { return shape };
+        let mut window = full.clone();
+        window.kind = GroupKind::Window(sliding.window);
+        window.layers.retain(|&layer| self.slides(layer));
+        full.layers.retain(|&layer| !self.slides(layer));
+        shape.groups.extend([window, full].into_iter().filter(|group| !group.layers.is_empty()));
+        shape.groups.sort_by_key(|group| group.layers.first().copied());
+        shape
     }
 
-    /// Bytes of K and V one token takes over all layers at 16 bits a value.
+    /// Whether `layer` sees a window of the newest tokens only.
+    pub fn slides(&self, layer: usize) -> bool {
+        // As llama.cpp counts: the last of each run of layers sees everything.
+        self.sliding.as_ref().is_some_and(|s| layer % s.full_every != s.full_every - 1)
+    }
+
+    /// What embeddings are multiplied by.
+    pub fn embedding_scale(&self) -> f32 {
+        if self.architecture.scaled_embedding { (self.hidden as f32).sqrt() } else { 1.0 }
+    }
+
+    /// Bytes of K and V that a sequence as long as the context takes at 16 bits a value: sliding layers hold no more
+    /// tokens than their window (and the rest of a page).
+    pub fn kv_bytes_of_context_f16(&self) -> u64 {
+        let held = |layer| match &self.sliding {
+            Some(sliding) if self.slides(layer) => sliding.window.min(self.context_length) as u64,
+            _ => self.context_length as u64,
+        };
+        let tokens = (0..self.layers).map(held).sum::<u64>();
+        (self.kv_bytes_per_token_f16() / self.layers.max(1) as u64).saturating_mul(tokens)
+    }
+
+    /// Bytes of K and V one token takes over all layers at 16 bits a value; those of sliding layers are freed once it
+    /// has left their window.
     pub fn kv_bytes_per_token_f16(&self) -> u64 {
         // At most 2^12 · 2^14 · 2^12 · 4: far from overflow.
         self.layers as u64 * self.kv_heads as u64 * self.head_dim as u64 * 2 * 2
@@ -118,12 +167,12 @@ impl ModelConfig {
 /// Keys of one architecture: `llama.` and so on stand before each name.
 struct Keys<'a> {
     gguf: &'a Gguf,
-    architecture: &'a str,
+    architecture: &'static Architecture,
 }
 
 impl Keys<'_> {
     fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.architecture)
+        format!("{}.{name}", self.architecture.name)
     }
 
     fn wrong(&self, name: &str, value: impl std::fmt::Display, wanted: &str) -> Error {
@@ -204,6 +253,28 @@ impl Keys<'_> {
         Ok(k)
     }
 
+    /// Caps of scores and of logits, which other families have under the same names.
+    fn refuse_caps(&self) -> Result<()> {
+        for name in ["attn_logit_softcapping", "final_logit_softcapping"] {
+            let cap = self.float(name, 0.0, 0.0..=1e6)?;
+            if cap != 0.0 {
+                return Err(unsupported(
+                    format!("key `{}` is {cap}; caps are not run", self.key(name)),
+                    "use a model without caps",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn attention_scale(&self, layers: usize, hidden: usize, q_heads: usize, head_dim: usize) -> Result<f32> {
+        let wide = self.architecture.wide_scale_layers == Some(layers);
+        let divisor = if wide { hidden as f32 / q_heads as f32 } else { head_dim as f32 };
+        let scale = self.float("attention.scale", 0.0, 0.0..=1e6)?;
+        // A scale of 0 means "none" to other readers.
+        Ok(if scale == 0.0 { 1.0 / divisor.sqrt() } else { scale })
+    }
+
     fn check_vocab(&self, rows: usize) -> Result<()> {
         for (key, count) in [
             (self.key("vocab_size"), self.gguf.optional::<u32>(&self.key("vocab_size"))?.map(|v| v as usize)),
@@ -220,73 +291,27 @@ impl Keys<'_> {
         }
         Ok(())
     }
-
-    fn rope(&self, head_dim: usize) -> Result<Rope> {
-        let dim_count = self.optional_count("rope.dimension_count", 2, head_dim)?.unwrap_or(head_dim);
-        if !dim_count.is_multiple_of(2) {
-            return Err(self.wrong("rope.dimension_count", dim_count, "an even number"));
-        }
-        let base = self.float("rope.freq_base", 10_000.0, 1.001..=1e12)?;
-        Ok(Rope { dim_count, base, pairing: Pairing::Adjacent, scaling: self.scaling(dim_count / 2)? })
-    }
-
-    fn scaling(&self, pairs: usize) -> Result<RopeScaling> {
-        let key = self.key("rope.scaling.type");
-        let kind = self.gguf.optional::<&str>(&key)?;
-        // Older converters wrote the linear factor alone.
-        let linear = self.float("rope.scale_linear", 1.0, 1e-6..=1e6)?;
-        let factor = self.float("rope.scaling.factor", linear, 0.0..=1e6)?;
-        let scaling = match kind {
-            Some("yarn") => RopeScaling::Yarn {
-                factor: if factor > 0.0 {
-                    factor
-                } else {
-                    return Err(self.wrong("rope.scaling.factor", factor, "a positive number"));
-                },
-                original_context: self.count("rope.scaling.original_context_length", 1, 1 << 30)? as f32,
-                beta_fast: self.float("rope.scaling.yarn_beta_fast", 32.0, 0.0..=1e6)?,
-                beta_slow: self.float("rope.scaling.yarn_beta_slow", 1.0, 0.0..=1e6)?,
-                // The file's factor comes on top of YaRN's own temperature correction.
-                attn_factor: Some(
-                    self.float("rope.scaling.attn_factor", 1.0, 1e-6..=1e6)? * (1.0 + 0.1 * factor.max(1.0).ln()),
-                ),
-            },
-            // A factor of 0 means "none" to other readers.
-            None | Some("linear") if factor != 1.0 && factor != 0.0 => RopeScaling::Linear { factor },
-            None | Some("linear" | "none" | "") => RopeScaling::None,
-            Some(other) => {
-                return Err(unsupported(
-                    format!("key `{key}` is `{}`; none, linear and yarn are run", other.escape_debug()),
-                    "use another model",
-                ));
-            }
-        };
-        let Some(tensor) = self.gguf.find_tensor("rope_freqs.weight") else { return Ok(scaling) };
-        if scaling != RopeScaling::None {
-            return Err(unsupported(
-                format!("tensor `rope_freqs.weight` together with scaling `{}`", kind.unwrap_or("linear")),
-                "use a model with one of the two",
-            ));
-        }
-        if tensor.ty != GgmlType::F32 || tensor.shape != [pairs as u64] {
-            return Err(Error::new(
-                ErrorKind::Shape,
-                format!("tensor `rope_freqs.weight` is {} {:?}; F32 [{pairs}] is wanted", tensor.ty, tensor.shape),
-                "convert the model anew",
-            ));
-        }
-        let factors = dequantize(tensor, self.gguf.tensor_bytes(tensor)?)?;
-        match factors.iter().find(|f| !(f.is_finite() && **f > 0.0)) {
-            Some(bad) => Err(Error::new(
-                ErrorKind::File,
-                format!("tensor `rope_freqs.weight` holds {bad}; its factors must be positive and finite"),
-                "the file is damaged; fetch it again",
-            )),
-            None => Ok(RopeScaling::Llama3 { factors }),
-        }
-    }
 }
 
 fn unsupported(message: String, remedy: &str) -> Error {
     Error::new(ErrorKind::Unsupported, message, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_gemma_scales_by_its_width() {
+        let mut header = b"GGUF".to_vec();
+        header.extend(3u32.to_le_bytes());
+        header.extend([0; 16]);
+        let gguf = Gguf::parse(header).unwrap();
+        let scale = |name, layers| {
+            let keys = Keys { gguf: &gguf, architecture: Architecture::find(name).unwrap() };
+            keys.attention_scale(layers, 5376, 32, 128).unwrap()
+        };
+        assert_eq!(scale("gemma3", 62), 1.0 / 168f32.sqrt());
+        assert_eq!((scale("gemma3", 48), scale("qwen3", 62)), (1.0 / 128f32.sqrt(), 1.0 / 128f32.sqrt()));
+    }
 }

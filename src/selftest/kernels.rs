@@ -6,10 +6,11 @@ use crate::engine::pipelines::{WORKGROUP, tile_rows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatRegistry;
 use crate::kernel::attention::AttentionShape;
+use crate::kernel::gated_mul::Activation;
 use crate::kernel::linear::{self, LinearPath};
 use crate::kernel::{
-    SideBases, SideBasis, add, append, argmax, convert, copy_slots, decode, embed, gather, mean, merge, prefill, query,
-    rms_norm, rope, silu_mul,
+    SideBases, SideBasis, add, append, argmax, convert, copy_slots, decode, embed, gated_mul, gather, head_norm, mean,
+    merge, prefill, query, rms_norm, rope,
 };
 use crate::num::rope::Pairing;
 use crate::num::weights::WeightType;
@@ -145,7 +146,9 @@ fn dense() -> Result<Vec<Specialisation>> {
         rms_norm::specialise(width)?,
         rope::specialise(HEAD_DIM as u32, HEAD_DIM as u32, Pairing::Adjacent)?,
         rope::specialise(HEAD_DIM as u32, HEAD_DIM as u32, Pairing::HalfSplit)?,
-        silu_mul::specialise()?,
+        gated_mul::specialise(Activation::Silu)?,
+        gated_mul::specialise(Activation::GeluTanh)?,
+        head_norm::specialise(HEAD_DIM as u32)?,
     ];
     for weight in WeightType::ALL {
         specs.push(embed::specialise(weight, width)?);

@@ -2,8 +2,9 @@
 
 use kvarto::backend::Specialisation;
 use kvarto::backend::assemble::{AssembleOptions, assemble};
+use kvarto::kernel::gated_mul::Activation;
 use kvarto::kernel::linear::{self, LinearPath};
-use kvarto::kernel::{add, argmax, embed, gather, rms_norm, rope, silu_mul};
+use kvarto::kernel::{add, argmax, embed, gated_mul, gather, head_norm, rms_norm, rope};
 use kvarto::num::rope::Pairing;
 use kvarto::num::weights::WeightType;
 
@@ -12,7 +13,10 @@ fn every_specialisation() -> Vec<Specialisation> {
         add::specialise(),
         argmax::specialise(),
         gather::specialise(),
-        silu_mul::specialise(),
+        gated_mul::specialise(Activation::Silu),
+        gated_mul::specialise(Activation::GeluTanh),
+        head_norm::specialise(64),
+        head_norm::specialise(256),
         rms_norm::specialise(64),
         rms_norm::specialise(4096),
         rope::specialise(64, 64, Pairing::Adjacent),

@@ -100,6 +100,16 @@ impl GgufWriter {
         self
     }
 
+    /// The same file for another architecture: its name, and `llama.` keys under it.
+    pub fn architecture(mut self, name: &str) -> Self {
+        for (key, _) in &mut self.metadata {
+            if let Some(rest) = key.strip_prefix("llama.") {
+                *key = format!("{name}.{rest}");
+            }
+        }
+        self.set("general.architecture", name)
+    }
+
     /// Lies about the counts in the header: tensors, metadata pairs.
     pub fn claiming(mut self, tensors: Option<u64>, pairs: Option<u64>) -> Self {
         self.counts = (tensors, pairs);

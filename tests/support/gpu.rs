@@ -41,12 +41,15 @@ pub fn on(api: &str, test: impl FnOnce(&mut WgpuBackend)) {
 
 /// Runs `test` on a backend of its own for each API, or says why not.
 pub fn on_each_new(options: &OpenOptions, test: impl Fn(WgpuBackend)) {
-    for api in APIS {
-        // One device at a time: the shared one is not used meanwhile.
-        let guard = shared(api).lock().unwrap_or_else(PoisonError::into_inner);
-        match guard.as_ref() {
-            Ok(_) => test(open(api, options).expect("a second device")),
-            Err(reason) => require_or_skip(api, reason),
-        }
+    APIS.into_iter().for_each(|api| on_new(api, options, &test));
+}
+
+/// Runs `test` on a backend of its own for `api`, or says why not.
+pub fn on_new(api: &str, options: &OpenOptions, test: impl FnOnce(WgpuBackend)) {
+    // One device at a time: the shared one is not used meanwhile.
+    let guard = shared(api).lock().unwrap_or_else(PoisonError::into_inner);
+    match guard.as_ref() {
+        Ok(_) => test(open(api, options).expect("a second device")),
+        Err(reason) => require_or_skip(api, reason),
     }
 }

@@ -76,9 +76,13 @@ impl<'a> Report<'a> {
                 row("vocabulary", format!("{}{}", c.vocab, if c.tied_output { ", output tied" } else { "" }));
                 row("context", format!("{} tokens", c.context_length));
                 row("rope", format!("{} of {} values, base {}", c.rope.dim_count, c.head_dim, c.rope.base));
+                if let Some(sliding) = &c.sliding {
+                    let layers = (0..c.layers).filter(|&layer| c.slides(layer)).count();
+                    let base = sliding.rope.base;
+                    row("window", format!("{} tokens in {layers} layers, rope base {base} there", sliding.window));
+                }
                 row("cache", format!("{} a token at 16 bits", HumanBytes(c.kv_bytes_per_token_f16())));
-                let full = c.kv_bytes_per_token_f16().saturating_mul(c.context_length as u64);
-                row("", format!("{} for the whole context", HumanBytes(full)));
+                row("", format!("{} for the whole context", HumanBytes(c.kv_bytes_of_context_f16())));
             }
             Err(error) => row("cannot run", escaped(&error.to_string())),
         }
@@ -145,6 +149,8 @@ impl<'a> Report<'a> {
                 "context_tokens": c.context_length,
                 "rope_dims": c.rope.dim_count,
                 "rope_base": c.rope.base,
+                "window_tokens": c.sliding.as_ref().map(|s| s.window),
+                "window_layers": (0..c.layers).filter(|&layer| c.slides(layer)).count(),
                 "kv_bytes_per_token_f16": c.kv_bytes_per_token_f16(),
             })),
             "tokenizer": {

@@ -1,6 +1,7 @@
 //! One step of the model: every sequence's rows through every layer, in one submission.
 
 use super::Model;
+use super::kernels::Branch;
 use crate::backend::{BufferId, BufferSlice, read_blocking};
 use crate::engine::{Input, Output, SeqId, SeqRows, Step};
 use crate::error::{Error, ErrorKind, Result};
@@ -51,7 +52,7 @@ impl Model {
     pub fn step(&mut self, rows: &[ModelRows<'_>]) -> Result<Answers> {
         let (tokens, wanted, best_only) = self.check_rows(rows)?;
         let count = tokens.len() as u32;
-        let Model { config, engine, weights, kernels, rope, buffers, .. } = self;
+        let Model { config, engine, weights, kernels, ropes, buffers, .. } = self;
         let step_rows: Vec<SeqRows> =
             rows.iter().map(|r| SeqRows { seq: r.seq, rows: r.tokens.len() as u32, committed: r.committed }).collect();
         let step_tokens: Vec<Option<&[u32]>> = rows.iter().map(|r| Some(r.tokens)).collect();
@@ -63,7 +64,9 @@ impl Model {
         let positions = step.positions();
         let backend = step.backend();
         backend.write(buffers.tokens, 0, bytemuck::cast_slice(&tokens))?;
-        backend.write(buffers.rope, 0, bytemuck::cast_slice(&rope.rows(&positions)))?;
+        for (rope, &buffer) in ropes.iter().zip(&buffers.ropes) {
+            backend.write(buffer, 0, bytemuck::cast_slice(&rope.rows(&positions)))?;
+        }
         if !wanted.is_empty() {
             backend.write(buffers.indices, 0, bytemuck::cast_slice(&wanted))?;
         }
@@ -77,23 +80,37 @@ impl Model {
         let attention = RowView::dense(buffers.attention, count, q);
         let gate_up = RowView::dense(buffers.gate_up, count, 2 * ffn);
         let inner = RowView::dense(buffers.hidden, count, ffn);
-        let table = words(buffers.rope, u64::from(count) * config.rope.dim_count as u64);
+        let scratch = [normed, RowView::dense(buffers.branch, count, hidden)];
+        let (q_heads, kv_heads) = (config.q_heads as u32, config.kv_heads as u32);
+        let table = |layer| {
+            let buffer = buffers.ropes[usize::from(config.slides(layer))];
+            words(buffer, u64::from(count) * config.rope.dim_count as u64)
+        };
 
         kernels.embed(step.recording(), words(buffers.tokens, u64::from(count)), &weights.embedding, x, count)?;
         for (layer, block) in weights.blocks.iter().enumerate() {
             let to = step.recording();
             kernels.norm(to, x, block.attention_norm, normed, count)?;
             kernels.linear_side_by_side(to, &block.qkv, normed, qkv, count)?;
+            if let Some(bias) = block.qkv_bias {
+                kernels.add(to, qkv, RowView::repeated(bias), count, q + 2 * kv)?;
+            }
+            if let Some(norms) = &block.head_norms {
+                kernels.head_norm(to, qkv, norms.q, count, q_heads)?;
+                kernels.head_norm(to, qkv.right(q), norms.k, count, kv_heads)?;
+            }
             // Q and K lie side by side: one call turns both.
-            kernels.rope(to, qkv, table, count, (config.q_heads + config.kv_heads) as u32)?;
+            kernels.rope(to, qkv, table(layer), count, q_heads + kv_heads)?;
             step.append(layer, Input::Device(qkv.right(q)), Input::Device(qkv.right(q + kv)))?;
             step.attend(layer, Input::Device(qkv), Output::Device(attention))?;
             let to = step.recording();
-            kernels.linear(to, &block.output, attention, x, count, true)?;
+            let branch = Branch { matrix: &block.output, inner: attention, norm: block.post_attention_norm, scratch };
+            kernels.add_branch(to, &branch, x, count)?;
             kernels.norm(to, x, block.ffn_norm, normed, count)?;
             kernels.linear_side_by_side(to, &block.gate_up, normed, gate_up, count)?;
-            kernels.silu_mul(to, gate_up, gate_up.right(ffn), inner, count, ffn)?;
-            kernels.linear(to, &block.down, inner, x, count, true)?;
+            kernels.gated_mul(to, gate_up, gate_up.right(ffn), inner, count, ffn)?;
+            let branch = Branch { matrix: &block.down, inner, norm: block.post_ffn_norm, scratch };
+            kernels.add_branch(to, &branch, x, count)?;
         }
         let answers = wanted.len() as u32;
         if answers > 0 {

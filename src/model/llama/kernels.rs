@@ -4,7 +4,7 @@ use super::weights::{Matrix, Weights};
 use crate::backend::{Backend, BufferSlice, PipelineId, Recording, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::linear::{self, LinearPath};
-use crate::kernel::{RowView, argmax, embed, gather, rms_norm, rope, silu_mul};
+use crate::kernel::{RowView, add, argmax, embed, gated_mul, gather, head_norm, rms_norm, rope};
 use crate::model::config::ModelConfig;
 use crate::num::weights::WeightType;
 use std::collections::HashMap;
@@ -12,26 +12,40 @@ use std::collections::hash_map::Entry;
 
 type Prepared = (PipelineId, Specialisation);
 
-/// Prepared kernels.
+/// Prepared kernels; those that only some architectures need are `None` for others.
 pub(super) struct Kernels {
     embed: Prepared,
     norm: Prepared,
+    head_norm: Option<Prepared>,
     rope: Prepared,
-    silu_mul: PipelineId,
+    add: Option<PipelineId>,
+    gated_mul: PipelineId,
     gather: PipelineId,
     argmax: PipelineId,
     linear: HashMap<(WeightType, u32, bool, LinearPath), Prepared>,
     eps: f32,
+    embedding_scale: f32,
+}
+
+/// The last projection of a half of a block.
+pub(super) struct Branch<'a> {
+    pub matrix: &'a Matrix,
+    pub inner: RowView,
+    pub norm: Option<BufferSlice>,
+    /// Rows as wide as the residual stream; used with a norm only.
+    pub scratch: [RowView; 2],
 }
 
 impl Kernels {
     pub fn prepare(config: &ModelConfig, weights: &Weights, backend: &mut dyn Backend) -> Result<Self> {
         let mut made = |spec: Specialisation| -> Result<Prepared> { Ok((backend.prepare(&spec)?, spec)) };
         let embedding = &weights.embedding;
+        let family = config.architecture;
+        let added = !family.post_norms;
         let mut linears = HashMap::new();
         let blocks = weights.blocks.iter().flat_map(|b| {
             let plain = b.qkv.iter().chain(&b.gate_up).map(|m| (m, false));
-            plain.chain([(&b.output, true), (&b.down, true)])
+            plain.chain([(&b.output, added), (&b.down, added)])
         });
         for (matrix, accumulate) in blocks.chain([(weights.head(), false)]) {
             for path in LinearPath::ALL {
@@ -44,19 +58,28 @@ impl Kernels {
         Ok(Kernels {
             embed: made(embed::specialise(embedding.weight, embedding.columns)?)?,
             norm: made(rms_norm::specialise(config.hidden as u32)?)?,
+            head_norm: match family.qk_norm {
+                true => Some(made(head_norm::specialise(config.head_dim as u32)?)?),
+                false => None,
+            },
             rope: made(rope::specialise(config.head_dim as u32, config.rope.dim_count as u32, config.rope.pairing)?)?,
-            silu_mul: made(silu_mul::specialise()?)?.0,
+            add: match family.qkv_bias || family.post_norms {
+                true => Some(made(add::specialise()?)?.0),
+                false => None,
+            },
+            gated_mul: made(gated_mul::specialise(family.activation)?)?.0,
             gather: made(gather::specialise()?)?.0,
             argmax: made(argmax::specialise()?)?.0,
             linear: linears,
             eps: config.rms_eps,
+            embedding_scale: config.embedding_scale(),
         })
     }
 
-    /// Rows of the embedding.
+    /// Rows of the embedding, scaled as the model wants them.
     pub fn embed(&self, to: &mut Recording, tokens: BufferSlice, table: &Matrix, y: RowView, rows: u32) -> Result<()> {
         for &segment in &table.segments {
-            to.dispatch(embed::dispatch(self.embed.0, &self.embed.1, tokens, segment, y, rows)?);
+            to.dispatch(embed::dispatch(self.embed.0, &self.embed.1, tokens, segment, y, rows, self.embedding_scale)?);
         }
         Ok(())
     }
@@ -105,14 +128,38 @@ impl Kernels {
         Ok(())
     }
 
+    /// Normalises `heads` heads of each row in place.
+    pub fn head_norm(&self, to: &mut Recording, x: RowView, weight: BufferSlice, rows: u32, heads: u32) -> Result<()> {
+        let (pipeline, spec) = self.head_norm.as_ref().ok_or_else(|| unprepared("head_norm"))?;
+        to.dispatch(head_norm::dispatch(*pipeline, spec, x, weight, rows, heads, self.eps)?);
+        Ok(())
+    }
+
+    /// `x += y`.
+    pub fn add(&self, to: &mut Recording, x: RowView, y: RowView, rows: u32, width: u32) -> Result<()> {
+        let pipeline = self.add.ok_or_else(|| unprepared("add"))?;
+        to.dispatch(add::dispatch(pipeline, x, y, rows, width)?);
+        Ok(())
+    }
+
+    /// What a half of a block adds to the residual stream `x`: `x += inner Wᵀ`, or `x += rms_norm(inner Wᵀ) · norm` by
+    /// way of two scratch buffers.
+    pub fn add_branch(&self, to: &mut Recording, branch: &Branch<'_>, x: RowView, rows: u32) -> Result<()> {
+        let &Branch { matrix, inner, norm, scratch: [projected, normed] } = branch;
+        let Some(norm) = norm else { return self.linear(to, matrix, inner, x, rows, true) };
+        self.linear(to, matrix, inner, projected, rows, false)?;
+        self.norm(to, projected, norm, normed, rows)?;
+        self.add(to, x, normed, rows, matrix.rows)
+    }
+
     /// Turns `heads` heads of each row in place.
     pub fn rope(&self, to: &mut Recording, x: RowView, table: BufferSlice, rows: u32, heads: u32) -> Result<()> {
         to.dispatch(rope::dispatch(self.rope.0, &self.rope.1, x, table, rows, heads)?);
         Ok(())
     }
 
-    /// `out = silu(gate) · up`.
-    pub fn silu_mul(
+    /// `out = activation(gate) · up`.
+    pub fn gated_mul(
         &self,
         to: &mut Recording,
         gate: RowView,
@@ -121,7 +168,7 @@ impl Kernels {
         rows: u32,
         width: u32,
     ) -> Result<()> {
-        to.dispatch(silu_mul::dispatch(self.silu_mul, gate, up, out, rows, width)?);
+        to.dispatch(gated_mul::dispatch(self.gated_mul, gate, up, out, rows, width)?);
         Ok(())
     }
 
@@ -143,4 +190,8 @@ impl Kernels {
         to.dispatch(argmax::dispatch(self.argmax, logits, out, 0, rows, width)?);
         Ok(())
     }
+}
+
+fn unprepared(kernel: &str) -> Error {
+    Error::new(ErrorKind::Shape, format!("no {kernel} kernel was prepared for this architecture"), "")
 }

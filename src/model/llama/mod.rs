@@ -1,4 +1,5 @@
-//! The Llama-family forward pass: dense kernels between the engine's append and attend, one recording a step.
+//! The forward pass of Llama and its relatives: dense kernels between the engine's append and attend, one recording a
+//! step. What sets an architecture apart is data ([`super::config::Architecture`]).
 
 mod forward;
 mod kernels;
@@ -46,7 +47,8 @@ pub struct Model {
     engine: Engine,
     weights: Weights,
     kernels: Kernels,
-    rope: RopeTable,
+    /// Of the layers that see all tokens, then of the sliding ones.
+    ropes: Vec<RopeTable>,
     buffers: Buffers,
     chunk_tokens: usize,
     logit_rows: usize,
@@ -55,7 +57,8 @@ pub struct Model {
 /// Activations of a step of at most `chunk_tokens` rows.
 struct Buffers {
     tokens: BufferId,
-    rope: BufferId,
+    /// One for each of the model's tables.
+    ropes: Vec<BufferId>,
     indices: BufferId,
     x: BufferId,
     normed: BufferId,
@@ -63,6 +66,8 @@ struct Buffers {
     attention: BufferId,
     gate_up: BufferId,
     hidden: BufferId,
+    /// Rows as wide as the residual stream, where what a block adds is normalised.
+    branch: BufferId,
     last: BufferId,
     logits: BufferId,
     best: BufferId,
@@ -84,21 +89,24 @@ impl Model {
         let config = ModelConfig::from_gguf(gguf)?;
         let chunk_tokens = options.chunk_tokens.clamp(1, 1 << 16);
         let logit_rows = options.logit_rows.clamp(1, chunk_tokens);
-        let rope = RopeTable::new(f64::from(config.rope.base), config.rope.dim_count, &config.rope.scaling)?;
+        let ropes = [&config.rope].into_iter().chain(config.sliding.as_ref().map(|s| &s.rope));
+        let ropes = ropes.map(|rope| RopeTable::new(f64::from(rope.base), rope.dim_count, &rope.scaling));
+        let ropes = ropes.collect::<Result<Vec<_>>>()?;
         let weights = Weights::load(gguf, &config, backend.as_mut())?;
         let kernels = Kernels::prepare(&config, &weights, backend.as_mut())?;
         let buffers = Buffers::new(&config, chunk_tokens, logit_rows, backend.as_mut())?;
         let shape = config.cache_shape(options.page_tokens);
+        let attention = AttentionOptions { scale: Some(config.attention_scale), ..AttentionOptions::default() };
         let engine_options = EngineOptions {
             kv_budget_bytes: options.kv_budget_bytes,
             context_tokens: options.context_tokens,
             chunk_tokens,
-            attention: vec![AttentionOptions { softcap: config.attention_softcap, ..AttentionOptions::default() }],
+            attention: vec![attention; shape.groups.len()],
             ..EngineOptions::default()
         };
         let mut engine = Engine::with_options(backend, shape, profile, registry, engine_options)?;
         engine.warm_up(&[1, 2, 4, 8, 16], true)?;
-        Ok(Model { gguf: gguf.clone(), config, engine, weights, kernels, rope, buffers, chunk_tokens, logit_rows })
+        Ok(Model { gguf: gguf.clone(), config, engine, weights, kernels, ropes, buffers, chunk_tokens, logit_rows })
     }
 
     /// The model's shape and constants.
@@ -167,9 +175,13 @@ impl Buffers {
         let q = config.q_heads * config.head_dim;
         let kv = config.kv_heads * config.head_dim;
         let mut floats = |label: &str, count: usize| backend.alloc(label, count as u64 * 4);
+        let tables = 1 + usize::from(config.sliding.is_some());
+        let branch = if config.architecture.post_norms { rows * config.hidden } else { 1 };
         Ok(Buffers {
             tokens: floats("tokens", rows)?,
-            rope: floats("rope table", rows * config.rope.dim_count)?,
+            ropes: (0..tables)
+                .map(|_| floats("rope table", rows * config.rope.dim_count))
+                .collect::<Result<Vec<_>>>()?,
             indices: floats("row indices", rows)?,
             x: floats("residual", rows * config.hidden)?,
             normed: floats("normed", rows * config.hidden)?,
@@ -177,6 +189,7 @@ impl Buffers {
             attention: floats("attention", rows * q)?,
             gate_up: floats("gate and up", rows * 2 * config.ffn)?,
             hidden: floats("ffn", rows * config.ffn)?,
+            branch: floats("branch", branch)?,
             last: floats("last rows", logit_rows * config.hidden)?,
             logits: floats("logits", logit_rows * config.vocab)?,
             best: floats("arg-max", logit_rows)?,

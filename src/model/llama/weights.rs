@@ -16,14 +16,26 @@ pub(super) struct Matrix {
     pub segments: Vec<WeightSegment>,
 }
 
-/// One block's weights. `qkv` and `gate_up` hold one matrix each where the file's types agree.
+/// One block's weights. `qkv` and `gate_up` hold one matrix each where the file's types agree. What an architecture
+/// does not have is `None`.
 pub(super) struct Block {
     pub attention_norm: BufferSlice,
     pub qkv: Vec<Matrix>,
+    /// Biases of Q, K and V in a row.
+    pub qkv_bias: Option<BufferSlice>,
+    pub head_norms: Option<HeadNorms>,
     pub output: Matrix,
+    pub post_attention_norm: Option<BufferSlice>,
     pub ffn_norm: BufferSlice,
     pub gate_up: Vec<Matrix>,
     pub down: Matrix,
+    pub post_ffn_norm: Option<BufferSlice>,
+}
+
+/// Norms of each query head and of each key head.
+pub(super) struct HeadNorms {
+    pub q: BufferSlice,
+    pub k: BufferSlice,
 }
 
 /// A model's weights.
@@ -44,18 +56,33 @@ impl Weights {
         let mut blocks = Vec::with_capacity(config.layers);
         for layer in 0..config.layers {
             let name = |part: &str| format!("blk.{layer}.{part}.weight");
+            let bias = |part: &str| format!("blk.{layer}.{part}.bias");
+            let family = config.architecture;
             let (q, k, v) = (name("attn_q"), name("attn_k"), name("attn_v"));
             let (gate, ffn_up) = (name("ffn_gate"), name("ffn_up"));
             blocks.push(Block {
-                attention_norm: up.vector(&name("attn_norm"))?,
+                attention_norm: up.vector(&[&name("attn_norm")])?,
                 qkv: up.matrix(&[&q, &k, &v])?,
+                qkv_bias: match family.qkv_bias {
+                    true => Some(up.vector(&[&bias("attn_q"), &bias("attn_k"), &bias("attn_v")])?),
+                    false => None,
+                },
+                head_norms: match family.qk_norm {
+                    true => Some(HeadNorms {
+                        q: up.vector(&[&name("attn_q_norm")])?,
+                        k: up.vector(&[&name("attn_k_norm")])?,
+                    }),
+                    false => None,
+                },
                 output: up.matrix(&[&name("attn_output")])?.remove(0),
-                ffn_norm: up.vector(&name("ffn_norm"))?,
+                post_attention_norm: up.vector_if(family.post_norms, &name("post_attention_norm"))?,
+                ffn_norm: up.vector(&[&name("ffn_norm")])?,
                 gate_up: up.matrix(&[&gate, &ffn_up])?,
                 down: up.matrix(&[&name("ffn_down")])?.remove(0),
+                post_ffn_norm: up.vector_if(family.post_norms, &name("post_ffw_norm"))?,
             });
         }
-        let output_norm = up.vector("output_norm.weight")?;
+        let output_norm = up.vector(&["output_norm.weight"])?;
         let output = match config.tied_output {
             true => None,
             false => Some(up.matrix(&["output.weight"])?.remove(0)),
@@ -76,12 +103,20 @@ struct Uploader<'a> {
 }
 
 impl Uploader<'_> {
-    /// A vector, in f32.
-    fn vector(&mut self, name: &str) -> Result<BufferSlice> {
-        let tensor = self.gguf.tensor(name)?;
-        let values = dequantize(tensor, self.gguf.tensor_bytes(tensor)?)?;
+    /// The vector `name`, where it is wanted.
+    fn vector_if(&mut self, wanted: bool, name: &str) -> Result<Option<BufferSlice>> {
+        wanted.then(|| self.vector(&[name])).transpose()
+    }
+
+    /// The named vectors, one after the other, in f32.
+    fn vector(&mut self, names: &[&str]) -> Result<BufferSlice> {
+        let mut values = Vec::new();
+        for name in names {
+            let tensor = self.gguf.tensor(name)?;
+            values.extend(dequantize(tensor, self.gguf.tensor_bytes(tensor)?)?);
+        }
         let bytes = values.len() as u64 * 4;
-        let buffer = self.backend.alloc(name, bytes)?;
+        let buffer = self.backend.alloc(names[0], bytes)?;
         self.backend.write(buffer, 0, bytemuck::cast_slice(&values))?;
         Ok(BufferSlice::whole(buffer, bytes))
     }
