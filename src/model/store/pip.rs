@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::Progress;
-
 /// Ways to call `pip`, tried in order.
 const PROGRAMS: &[(&str, &[&str])] =
     &[("python3", &["-m", "pip"]), ("pip3", &[]), ("pip", &[]), ("python", &["-m", "pip"])];
@@ -15,14 +13,9 @@ const PROGRAMS: &[(&str, &[&str])] =
 /// How often the growing download is looked at.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Downloads `package` at `version` into `folder`, which must be empty, and returns the wheel's path. The error
-/// is what went wrong, in one line.
-pub(super) fn download(
-    package: &str,
-    version: &str,
-    folder: &Path,
-    progress: &dyn Progress,
-) -> Result<PathBuf, String> {
+/// Downloads `package` at `version` into `folder`, which must be empty, and returns the wheel's path; `advance`
+/// hears of the bytes so far. The error is what went wrong, in one line.
+pub(super) fn download(package: &str, version: &str, folder: &Path, advance: &dyn Fn(u64)) -> Result<PathBuf, String> {
     let log = folder.join("pip.log");
     for (program, arguments) in PROGRAMS {
         let mut command = Command::new(program);
@@ -42,7 +35,7 @@ pub(super) fn download(
             match child.try_wait() {
                 Ok(Some(status)) => break status,
                 Ok(None) => {
-                    progress.advance(bytes_under(folder, 4));
+                    advance(bytes_under(folder, 4));
                     std::thread::sleep(GLANCE);
                 }
                 Err(e) => return Err(format!("{program} was lost: {e}")),
