@@ -1,8 +1,6 @@
 //! Tiny models of every architecture against a second implementation (`tests/golden/make_families.py`, numpy in f64,
 //! itself checked against llama.cpp): log-probabilities at every position, in one go and token by token.
 #![cfg(feature = "model")]
-// A negated comparison is the point: NaN must fail it.
-#![allow(clippy::neg_cmp_op_on_partial_ord)]
 
 mod support;
 

@@ -107,6 +107,7 @@ fn pieces_merge_by_score_and_then_from_the_left() {
     let encoded = prefixed.encode("ab<tool>b", false).expect("encodes");
     assert_eq!(encoded, [10, 5, 9, 10, 4]);
     assert_eq!(prefixed.decode(&encoded).expect("text"), "ab<tool>b");
+    assert_eq!(prefixed.encode_further("ab<tool>b", false).expect("encodes"), [5, 9, 10, 4]);
 }
 
 #[cfg(feature = "cli")]

@@ -49,7 +49,7 @@ pub struct ModelConfig {
 pub struct Sliding {
     /// Tokens seen, the query's own included.
     pub window: usize,
-    /// Every so manieth layer sees all tokens instead.
+    /// Of each run of this many layers the last sees all tokens instead.
     pub full_every: usize,
     /// Rotary position embedding of the sliding layers.
     pub rope: Rope,

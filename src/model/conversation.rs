@@ -170,7 +170,7 @@ impl Conversation {
         if let Some(rest) = self.text.as_ref().and_then(|text| rendered.strip_prefix(text.as_str())) {
             // No byte of the past changed, so its tokens stand, even where writing it again would cut it otherwise.
             let mut fresh: Vec<u32> = self.pending.into_iter().collect();
-            fresh.extend(without_bos(tokenizer, tokenizer.encode(rest, true)?));
+            fresh.extend(tokenizer.encode_further(rest, true)?);
             if !fresh.is_empty() {
                 return Ok((self.cached.len(), fresh));
             }
@@ -221,12 +221,4 @@ fn refuse_control(tokenizer: &Tokenizer, text: &str) -> Result<()> {
             "take it out of the message",
         )),
     }
-}
-
-/// Text in the middle of a chat gets no beginning-of-text token of its own.
-fn without_bos(tokenizer: &Tokenizer, mut ids: Vec<u32>) -> Vec<u32> {
-    if tokenizer.add_bos() && ids.first().copied() == tokenizer.bos() {
-        ids.remove(0);
-    }
-    ids
 }

@@ -1,4 +1,4 @@
-//! Models: GGUF files, tokenizer, chat template, sampler, and the Llama-family forward pass.
+//! Models: GGUF files, tokenizer, chat template, sampler, and the forward pass of Llama and its relatives.
 
 pub mod chat_template;
 pub mod config;

@@ -35,7 +35,7 @@ enum Model {
         /// UTF-8 bytes that no token stands for; the BPE would drop them without a word.
         missing: Vec<u8>,
     },
-    Pieces(Pieces),
+    Pieces(Box<Pieces>),
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -68,7 +68,7 @@ impl Tokenizer {
                 let (bpe, missing) = bpe::build(gguf, &vocab)?;
                 Model::ByteLevel { bpe: Box::new(bpe), missing }
             }
-            Spelling::Pieces => Model::Pieces(Pieces::build(gguf, &vocab)?),
+            Spelling::Pieces => Model::Pieces(Box::new(Pieces::build(gguf, &vocab)?)),
         };
         Ok(Tokenizer(Arc::new(Inner { vocab, model })))
     }
@@ -80,6 +80,22 @@ impl Tokenizer {
     /// they are plain characters, so that typed text cannot end a turn. Tokens the file calls user-defined are
     /// matched either way, as their models were trained. A byte the vocabulary has no token for is a `Usage` error.
     pub fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>> {
+        let mut ids = self.cut(text, parse_special, true)?;
+        let vocab = &self.0.vocab;
+        if let Some(bos) = vocab.bos.filter(|&bos| vocab.add_bos && ids.first() != Some(&bos)) {
+            ids.insert(0, bos);
+        }
+        Ok(ids)
+    }
+
+    /// The ids of text that goes on after other text: as [`encode`](Self::encode), but nothing is put before it, neither
+    /// a token nor the space that some vocabularies begin a text with.
+    pub fn encode_further(&self, text: &str, parse_special: bool) -> Result<Vec<u32>> {
+        self.cut(text, parse_special, false)
+    }
+
+    /// Special tokens and what lies between; `begins` when no text stands before.
+    fn cut(&self, text: &str, parse_special: bool, mut begins: bool) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         let mut plain_from = 0;
         let mut at = 0;
@@ -87,22 +103,20 @@ impl Tokenizer {
         while at < text.len() {
             match vocab.special_at(&text.as_bytes()[at..], parse_special) {
                 Some((id, length)) => {
-                    self.encode_plain(&text[plain_from..at], plain_from, &mut ids)?;
+                    self.encode_plain(&text[plain_from..at], plain_from, begins, &mut ids)?;
                     ids.push(id);
+                    begins = true;
                     at += length;
                     plain_from = at;
                 }
                 None => at += 1,
             }
         }
-        self.encode_plain(&text[plain_from..], plain_from, &mut ids)?;
-        if let Some(bos) = vocab.bos.filter(|&bos| vocab.add_bos && ids.first() != Some(&bos)) {
-            ids.insert(0, bos);
-        }
+        self.encode_plain(&text[plain_from..], plain_from, begins, &mut ids)?;
         Ok(ids)
     }
 
-    fn encode_plain(&self, text: &str, from: usize, ids: &mut Vec<u32>) -> Result<()> {
+    fn encode_plain(&self, text: &str, from: usize, begins: bool, ids: &mut Vec<u32>) -> Result<()> {
         if text.is_empty() {
             return Ok(());
         }
@@ -129,7 +143,7 @@ impl Tokenizer {
                 Ok(())
             }
             Model::Pieces(pieces) => {
-                pieces.encode(text, ids).map_err(|c| without_token(text.find(c).unwrap_or_default()))
+                pieces.encode(text, begins, ids).map_err(|c| without_token(text.find(c).unwrap_or_default()))
             }
         }
     }

@@ -1,5 +1,6 @@
 #[cfg(feature = "model")]
 mod golden;
+pub mod halves;
 #[cfg(feature = "wgpu")]
 mod portable;
 pub mod rig;

@@ -33,7 +33,7 @@ pub struct Architecture {
 /// Which layers slide, where the file names a window.
 #[derive(Debug, PartialEq)]
 pub struct SlidingPattern {
-    /// Every so manieth layer sees all tokens, the rest a window.
+    /// Of each run of this many layers the last sees all tokens, the others a window.
     pub full_every: usize,
     /// Base of the rotary frequencies of sliding layers, which no scaling applies to.
     pub rope_base: f32,

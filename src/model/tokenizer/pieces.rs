@@ -18,7 +18,7 @@ pub(super) struct Pieces {
     ids: HashMap<Box<str>, u32>,
     scores: Vec<f32>,
     bytes: [Option<u32>; 256],
-    /// Text begins as if a space stood before it.
+    /// A stretch of plain text begins as if a space stood before it.
     pub space_prefix: bool,
 }
 
@@ -97,9 +97,9 @@ impl Pieces {
         Ok(Pieces { ids, scores, bytes, space_prefix })
     }
 
-    /// Appends the ids of `text`; the error is a character that is no piece and has bytes without a token.
-    pub fn encode(&self, text: &str, out: &mut Vec<u32>) -> Result<(), char> {
-        let lead = if self.space_prefix { " " } else { "" };
+    /// Appends the ids of `text`, which `begins` a stretch of plain text or goes on after one; the error is a character that is no piece and has bytes without a token.
+    pub fn encode(&self, text: &str, begins: bool, out: &mut Vec<u32>) -> Result<(), char> {
+        let lead = if self.space_prefix && begins { " " } else { "" };
         let text: String = lead.chars().chain(text.chars()).map(|c| if c == ' ' { SPACE } else { c }).collect();
         let mut symbols: Vec<Symbol> = Vec::new();
         for (at, (start, c)) in text.char_indices().enumerate() {

@@ -63,6 +63,9 @@ fn the_first_token_is_added_when_asked_for_and_never_twice() {
     let tokenizer = build(tiny_llama(3).key("tokenizer.ggml.add_bos_token", V::Bool(true))).unwrap();
     assert_eq!(tokenizer.encode("a", false).unwrap(), [257, 97]);
     assert_eq!(tokenizer.encode("<|im_start|>a", true).unwrap(), [257, 97]);
+    // Text that goes on gets none, and keeps the one that is written in it.
+    assert_eq!(tokenizer.encode_further("a", false).unwrap(), [97]);
+    assert_eq!(tokenizer.encode_further("<|im_start|>a", true).unwrap(), [257, 97]);
 }
 
 #[test]
