@@ -125,10 +125,16 @@ fn bad_model_files_are_named_with_their_key() {
         ),
         (write("bird.gguf", &tiny_llama(3).set("general.architecture", "bird").build()), 3, "unsupported", "bird"),
         (
-            write("pieces.gguf", &tiny_llama(3).set("tokenizer.ggml.model", "llama").build()),
+            write("words.gguf", &tiny_llama(3).set("tokenizer.ggml.model", "bert").build()),
             3,
             "unsupported",
             "tokenizer.ggml.model",
+        ),
+        (
+            write("pieces.gguf", &tiny_llama(3).set("tokenizer.ggml.model", "llama").build()),
+            1,
+            "file",
+            "tokenizer.ggml.scores",
         ),
     ];
     for (path, code, kind, word) in &cases {
