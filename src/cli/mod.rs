@@ -1,6 +1,7 @@
 //! The `kvarto` program: one file a command.
 
 mod backend;
+mod bench;
 mod cache_flags;
 mod chat;
 mod doctor;
@@ -35,6 +36,8 @@ enum Command {
     Models(models::ModelsCommand),
     /// What a cache takes by context, and the context that a budget holds
     Plan(plan::PlanCommand),
+    /// Measure attention and generation: verified, then timed
+    Bench(bench::BenchCommand),
     /// What this machine can run: adapters, limits, kernels and formats, with a self-test of each
     Doctor(doctor::DoctorCommand),
 }
@@ -69,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Chat(command) => (false, chat::run(&command, cli.verbose)),
         Command::Models(command) => (command.json(), models::run(command).map(|()| ExitCode::SUCCESS)),
         Command::Plan(command) => (command.json, plan::run(&command).map(|()| ExitCode::SUCCESS)),
+        Command::Bench(command) => (command.json(), bench::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Doctor(command) => (command.json, doctor::run(&command)),
     };
     result.unwrap_or_else(|error| {
