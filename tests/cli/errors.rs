@@ -69,7 +69,7 @@ fn bad_flags_are_usage_errors_that_name_themselves() {
 
 #[test]
 fn unknown_names_come_with_the_names_there_are() {
-    wrong(&["generate", "hi", "--kv", "tq4"], 2, &["--kv", "tq4", "tq3", "fp8", "f16", "f32"]);
+    wrong(&["generate", "hi", "--kv", "tq5"], 2, &["--kv", "tq5", "tq3", "fp8", "f16", "f32"]);
     wrong(&["generate", "hi", "--kv", "k=fp8,k=tq3"], 2, &["--kv", "twice"]);
     wrong(&["generate", "hi", "--kv", "q=fp8"], 2, &["--kv", "k or v"]);
     wrong(&["generate", "hi", "--basis", "hadamart"], 2, &["--basis", "did you mean `hadamard`", "none", "mean"]);
@@ -83,7 +83,7 @@ fn unknown_names_come_with_the_names_there_are() {
     wrong(&["generate"], 2, &["PROMPT"]);
     wrong(&["generate", "hi", "--wrong"], 2, &["--wrong"]);
     wrong(&["generate", "--prompt-file", "/nowhere/prompt.txt"], 1, &["/nowhere/prompt.txt"]);
-    wrong_json(&["generate", "hi", "--json", "--kv", "tq4"], 2, "usage", &["--kv", "tq4"]);
+    wrong_json(&["generate", "hi", "--json", "--kv", "tq5"], 2, "usage", &["--kv", "tq5"]);
     wrong_json(&["generate", "hi", "--json", "--top-k", "x"], 2, "usage", &["--top-k"]);
 }
 

@@ -38,7 +38,11 @@ impl Gpu {
             layout: None,
             module,
             entry_point: Some(entry),
-            compilation_options: Default::default(),
+            // Fragments do without zeros, which would take OpenGL's compilers minutes for large arrays.
+            compilation_options: wgpu::PipelineCompilationOptions {
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            },
             cache: None,
         });
         let make = |contents: &[u32], usage| {
@@ -149,7 +153,7 @@ fn rows(tokens: usize, head_dim: usize, faults: bool) -> Vec<f32> {
 }
 
 fn assert_pages_agree(what: &str, format: &str, codec: &dyn Codec, got: &[u32], want: &[u32]) {
-    if format != "tq3" {
+    if !format.starts_with("tq") {
         let first = got.iter().zip(want).position(|(a, b)| a != b);
         assert_eq!(first.map(|i| (i, got[i], want[i])), None, "{what}: word, GPU, CPU");
         return;
@@ -157,10 +161,13 @@ fn assert_pages_agree(what: &str, format: &str, codec: &dyn Codec, got: &[u32], 
     // A GPU may fuse the sums: codes at a threshold and the last bit of a scale may differ.
     let layout = codec.layout();
     let PageGeometry { tokens, head_dim } = layout.geometry;
-    let code = |page: &[u32], t, c| 2 * layout.read(page, 0, t, c) + layout.read(page, 1, t, c);
+    let code = |page: &[u32], t, c| match layout.planes.len() {
+        1 => layout.read(page, 0, t, c),
+        _ => 2 * layout.read(page, 0, t, c) + layout.read(page, 1, t, c),
+    };
     let mut other = 0;
     for t in 0..tokens {
-        let [a, b] = [got, want].map(|page| layout.read_scalar(page, 0, t));
+        let [a, b] = [got, want].map(|page| layout.read_scalar(page, 0, t, 0));
         assert!(a.abs_diff(b) <= 1, "{what}: scale of token {t}: {a:#x} on the GPU, {b:#x} on the CPU");
         for c in 0..head_dim {
             let [a, b] = [got, want].map(|page| code(page, t, c));
@@ -174,10 +181,11 @@ fn assert_pages_agree(what: &str, format: &str, codec: &dyn Codec, got: &[u32], 
     }
 }
 
-fn assert_values_agree(what: &str, got: &[u32], want: &[f32]) {
+fn assert_values_agree(what: &str, format: &str, got: &[u32], want: &[f32]) {
+    let most = if format == "q8_0" { 128.0 } else { 8.0 };
     for (i, (got, want)) in got.iter().map(|b| f32::from_bits(*b)).zip(want).enumerate() {
-        // Subnormals may be flushed, those of f16 (below 2^-14, times a codebook value) included.
-        let flushed = got == 0.0 && want.abs() < 2f32.powi(-14) * 2.2;
+        // Subnormals may be flushed, those of f16 (below 2^-14, times the greatest code) included.
+        let flushed = got == 0.0 && want.abs() <= 2f32.powi(-14) * most;
         let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
         assert!(same || flushed, "{what}: value {i}: {got:e} on the GPU, {want:e} on the CPU");
     }
@@ -194,6 +202,9 @@ fn pages_agree_with_the_cpus() {
         for (_, format) in FormatRegistry::builtin().iter() {
             for side in Side::BOTH {
                 for (i, (tokens, head_dim)) in GEOMETRIES.into_iter().enumerate() {
+                    if !super::takes(format.name(), head_dim) {
+                        continue;
+                    }
                     let what = format!("{}: {} {side:?} P={tokens} D={head_dim}", gpu.name, format.name());
                     let codec = format.codec(side, PageGeometry { tokens, head_dim }).expect("a legal geometry");
                     let source = wgpu::ShaderSource::Wgsl(kernel(&*codec, [64, 128, 256][i % 3]).into());
@@ -216,11 +227,16 @@ fn pages_agree_with_the_cpus() {
                     if format.name() == "fp8" {
                         slab[8 + codec.layout().scalars[0].offset_words] = 0.37f32.to_bits();
                     }
+                    if format.name() == "q3_affine" {
+                        // Flushed to 0, a scale would leave a zero point that is not.
+                        let at = 8 + codec.layout().scalars[0].offset_words;
+                        slab[at..at + tokens].iter_mut().for_each(|pair| *pair |= 0x0400_0400);
+                    }
                     let out = vec![0u32; tokens * head_dim];
                     let got = gpu.run(&module, "decode", &[(1, &slab), (2, &out)]).remove(1);
                     let mut want = vec![0.0; tokens * head_dim];
                     codec.decode(&slab[8..words + 8], 0..tokens, &mut want);
-                    assert_values_agree(&what, &got, &want);
+                    assert_values_agree(&what, format.name(), &got, &want);
                 }
             }
         }
