@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::shape::{PageGeometry, Side};
 
 mod bf16;
+mod blocks;
 mod codes;
 pub mod emit;
 mod expr;
@@ -27,6 +28,7 @@ mod tq;
 pub(crate) mod words;
 
 pub use bf16::Bf16;
+pub use blocks::{Q4_0, Q8_0};
 pub use expr::Expr;
 pub use f16::F16;
 pub use f32::F32;

@@ -44,6 +44,8 @@ fn slow(name: &str, layout: &Layout, page: &[u32], t: usize, c: usize) -> f32 {
             let integer: f32 = if code < 8 { -magnitudes[7 - code] } else { magnitudes[code - 8] };
             integer * (f16_value(layout.read_scalar(page, 0, t, c) as u16) * (1.0 / 38.14))
         }
+        "q8_0" => f32::from(bits as u8 as i8) * f16_value(layout.read_scalar(page, 0, t, c) as u16),
+        "q4_0" => (bits as f32 - 8.0) * f16_value(layout.read_scalar(page, 0, t, c) as u16),
         _ => panic!("no definition of {name}"),
     }
 }
@@ -103,6 +105,8 @@ fn encoders_write_what_the_layout_says() {
                 "tq2" => 0.16,
                 "tq3" => 0.045,
                 "tq4" => 0.0115,
+                "q8_0" => 3.2e-5,
+                "q4_0" => 0.008,
                 _ => f64::NAN,
             },
         );
@@ -176,6 +180,7 @@ fn page_sizes() {
     assert_eq!(bytes(&Tq3, 64, 64), [1664; 2]);
     assert_eq!([bytes(&Tq2, 64, 128), bytes(&Tq2, 64, 256)], [[2176; 2], [4224; 2]]);
     assert_eq!([bytes(&Tq4, 64, 128), bytes(&Tq4, 64, 64)], [[64 * 64 + 128; 2], [64 * 32 + 128; 2]]);
+    assert_eq!([bytes(&Q8_0, 64, 128), bytes(&Q4_0, 64, 128)], [[8704; 2], [4608; 2]]);
     assert_eq!(bytes(&Fp8, 64, 128), [64 * 128 + 16; 2]);
     assert_eq!(bytes(&Fp8, 64, 24), [64 * 32 + 16, 64 * 24 + 16]);
     assert_eq!(bytes(&F16, 64, 128), [128 * 128; 2]);
@@ -183,7 +188,7 @@ fn page_sizes() {
     assert_eq!(layout.resident_bits_per_value(), 3.125);
     // The start of a page, up to plane1, is a page of two-bit codes.
     assert_eq!(layout.planes[1].offset_words * 4, 2176);
-    for (format, bits) in [(&Tq2 as &dyn Format, 2.125), (&Tq4, 4.125)] {
+    for (format, bits) in [(&Q8_0 as &dyn Format, 8.5), (&Q4_0, 4.5), (&Tq2, 2.125), (&Tq4, 4.125)] {
         let codec = format.codec(Side::V, PageGeometry { tokens: 16, head_dim: 128 }).expect("legal");
         assert_eq!(codec.layout().resident_bits_per_value(), bits, "{}", format.name());
     }
