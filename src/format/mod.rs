@@ -23,6 +23,7 @@ mod fp8;
 mod halves;
 mod layout;
 mod plain;
+mod q3_affine;
 mod registry;
 mod tq;
 pub(crate) mod words;
@@ -34,6 +35,7 @@ pub use f16::F16;
 pub use f32::F32;
 pub use fp8::Fp8;
 pub use layout::{Layout, Per, PlaneSpec, ScalarPlane, UNIT_WORDS, mask};
+pub use q3_affine::Q3Affine;
 pub use registry::{FormatId, FormatRegistry};
 pub use tq::{Tq2, Tq3, Tq4};
 

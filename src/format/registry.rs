@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Bf16, F16, F32, Format, Fp8, Q4_0, Q8_0, Tq2, Tq3, Tq4, words};
+use super::{Bf16, F16, F32, Format, Fp8, Q3Affine, Q4_0, Q8_0, Tq2, Tq3, Tq4, words};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A format's number: built-in formats below 128, others from 128.
@@ -23,7 +23,7 @@ pub struct FormatRegistry {
 impl FormatRegistry {
     /// The formats that come with the library. Numbers are stored in files: never reuse one.
     pub fn builtin() -> Self {
-        let formats: [(u8, Arc<dyn Format>); 9] = [
+        let formats: [(u8, Arc<dyn Format>); 10] = [
             (0, Arc::new(F32)),
             (1, Arc::new(F16)),
             (2, Arc::new(Bf16)),
@@ -33,6 +33,7 @@ impl FormatRegistry {
             (6, Arc::new(Tq4)),
             (7, Arc::new(Q8_0)),
             (8, Arc::new(Q4_0)),
+            (9, Arc::new(Q3Affine)),
         ];
         FormatRegistry { entries: formats.into_iter().map(|(id, format)| (FormatId(id), format)).collect() }
     }
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     /// The built-in names in the order of their numbers, which files hold.
-    const BUILTIN: [&str; 9] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0"];
+    const BUILTIN: [&str; 10] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine"];
 
     /// A format of another name that borrows a built-in codec.
     struct Other(&'static str);
@@ -144,7 +145,7 @@ mod tests {
         let Err(error) = registry.by_name("tq5") else { panic!("there is no tq5") };
         assert_eq!(
             error.to_string(),
-            "no page format is named `tq5` (did you mean `tq2`? There are f32, f16, bf16, fp8, tq3, tq2, tq4, q8_0, q4_0)"
+            "no page format is named `tq5` (did you mean `tq2`? There are f32, f16, bf16, fp8, tq3, tq2, tq4, q8_0, q4_0, q3_affine)"
         );
     }
 

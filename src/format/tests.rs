@@ -46,6 +46,17 @@ fn slow(name: &str, layout: &Layout, page: &[u32], t: usize, c: usize) -> f32 {
         }
         "q8_0" => f32::from(bits as u8 as i8) * f16_value(layout.read_scalar(page, 0, t, c) as u16),
         "q4_0" => (bits as f32 - 8.0) * f16_value(layout.read_scalar(page, 0, t, c) as u16),
+        "q3_affine" => {
+            let code = bits << 1 | layout.read(page, 1, t, c);
+            let pair = layout.read_scalar(page, 0, t, c);
+            code as f32 * f16_value(pair as u16) + f16_value((pair >> 16) as u16)
+        }
+        "tq3" => {
+            let code = bits << 1 | layout.read(page, 1, t, c);
+            let integers = [-88.0, -55.0, -31.0, -10.0, 10.0, 31.0, 55.0, 88.0];
+            let scale = f16_value(layout.read_scalar(page, 0, t, c) as u16) * (1.0 / 40.9);
+            integers[code as usize] * scale
+        }
         _ => panic!("no definition of {name}"),
     }
 }
@@ -107,6 +118,7 @@ fn encoders_write_what_the_layout_says() {
                 "tq4" => 0.0115,
                 "q8_0" => 3.2e-5,
                 "q4_0" => 0.008,
+                "q3_affine" => 0.075,
                 _ => f64::NAN,
             },
         );
@@ -181,6 +193,7 @@ fn page_sizes() {
     assert_eq!([bytes(&Tq2, 64, 128), bytes(&Tq2, 64, 256)], [[2176; 2], [4224; 2]]);
     assert_eq!([bytes(&Tq4, 64, 128), bytes(&Tq4, 64, 64)], [[64 * 64 + 128; 2], [64 * 32 + 128; 2]]);
     assert_eq!([bytes(&Q8_0, 64, 128), bytes(&Q4_0, 64, 128)], [[8704; 2], [4608; 2]]);
+    assert_eq!(bytes(&Q3Affine, 64, 128), [3072 + 256; 2]);
     assert_eq!(bytes(&Fp8, 64, 128), [64 * 128 + 16; 2]);
     assert_eq!(bytes(&Fp8, 64, 24), [64 * 32 + 16, 64 * 24 + 16]);
     assert_eq!(bytes(&F16, 64, 128), [128 * 128; 2]);
@@ -188,7 +201,7 @@ fn page_sizes() {
     assert_eq!(layout.resident_bits_per_value(), 3.125);
     // The start of a page, up to plane1, is a page of two-bit codes.
     assert_eq!(layout.planes[1].offset_words * 4, 2176);
-    for (format, bits) in [(&Q8_0 as &dyn Format, 8.5), (&Q4_0, 4.5), (&Tq2, 2.125), (&Tq4, 4.125)] {
+    for (format, bits) in [(&Q8_0 as &dyn Format, 8.5), (&Q4_0, 4.5), (&Tq2, 2.125), (&Tq4, 4.125), (&Q3Affine, 3.25)] {
         let codec = format.codec(Side::V, PageGeometry { tokens: 16, head_dim: 128 }).expect("legal");
         assert_eq!(codec.layout().resident_bits_per_value(), bits, "{}", format.name());
     }
