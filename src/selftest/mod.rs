@@ -35,7 +35,18 @@ const TAIL: usize = 16;
 ///
 /// The limits leave room above what the formats' own rounding gives on this data (6e-7, 6e-4, 4e-3, 0.06, 0.70: one
 /// row of 64 in its worst case); another row's output is off by 1.4 or so.
-pub const FORMATS: [(&str, f64); 5] = [("f32", 1e-5), ("f16", 2e-3), ("bf16", 1.2e-2), ("fp8", 0.12), ("tq3", 0.8)];
+pub const FORMATS: [(&str, f64); 10] = [
+    ("f32", 1e-5),
+    ("f16", 2e-3),
+    ("bf16", 1.2e-2),
+    ("fp8", 0.12),
+    ("tq3", 0.8),
+    ("tq2", 1.6),
+    ("tq4", 0.5),
+    ("q8_0", 0.05),
+    ("q4_0", 0.5),
+    ("q3_affine", 0.9),
+];
 
 /// What came of one format.
 #[derive(Clone, Debug)]

@@ -5,14 +5,21 @@ use crate::{TOLERANCE, cpu};
 use kvarto::kernel::PartialState;
 use std::collections::BTreeSet;
 
-/// One format pair for all pages.
-const FORMATS: [Formats; 25] = {
+/// One format pair for all pages: all pairs of five formats, and the others against themselves, f16 and one another.
+const FORMATS: [Formats; 50] = {
     macro_rules! pairs {
-        ($($k:literal)*) => { [$(
-            |_, _| ($k, "f32"), |_, _| ($k, "f16"), |_, _| ($k, "bf16"), |_, _| ($k, "fp8"), |_, _| ($k, "tq3"),
-        )*] };
+        ($($k:literal)*, $($own:literal $other:literal)*) => { [
+            $( |_, _| ($k, "f32"), |_, _| ($k, "f16"), |_, _| ($k, "bf16"), |_, _| ($k, "fp8"), |_, _| ($k, "tq3"), )*
+            $(
+                |_, _| ($own, $own), |_, _| ($own, "f16"), |_, _| ("f16", $own), |_, _| ($own, $other),
+                |_, _| ($other, $own),
+            )*
+        ] };
     }
-    pairs!("f32" "f16" "bf16" "fp8" "tq3")
+    pairs!(
+        "f32" "f16" "bf16" "fp8" "tq3",
+        "tq2" "tq3" "tq4" "tq2" "q8_0" "q4_0" "q4_0" "fp8" "q3_affine" "tq4"
+    )
 };
 const DIMS: [(usize, usize); 6] = [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)];
 const GROUPS: [usize; 5] = [1, 3, 4, 7, 8];
@@ -37,6 +44,11 @@ const LEVELS: [usize; 11] = [
     SINKS.len(),
     BASES.len(),
 ];
+
+/// The least head size from `dim` on that the format takes: blocks are of 32 channels.
+pub fn head_dim(format: &str, dim: usize) -> usize {
+    if ["q8_0", "q4_0"].contains(&format) { dim.next_multiple_of(32) } else { dim }
+}
 
 /// Choices of levels in which every pair of levels of two factors occurs (greedily, so not the fewest).
 fn all_pairs() -> Vec<[usize; LEVELS.len()]> {
@@ -73,7 +85,8 @@ fn every_pair_of_choices_equals_the_dense_reference() {
     let (mut worst, cases) = (0.0f64, all_pairs());
     for (number, choice) in cases.iter().enumerate() {
         let [formats, dims, group, page, length, rows, split, window, cap, sink, basis] = *choice;
-        let (k_dim, v_dim) = DIMS[dims];
+        let (k_format, v_format) = FORMATS[formats](0, 0);
+        let (k_dim, v_dim) = (head_dim(k_format, DIMS[dims].0), head_dim(v_format, DIMS[dims].1));
         let (length, rows) = (LENGTHS[length], ROWS[rows]);
         // Two sequences of other lengths beside it; rows of none without tokens.
         let short = LENGTHS[number % 8];
@@ -106,8 +119,8 @@ fn every_pair_of_choices_equals_the_dense_reference() {
 }
 
 const MIXED: Formats = |sequence, page| {
-    const NAMES: [&str; 5] = ["f32", "f16", "bf16", "fp8", "tq3"];
-    (NAMES[(page + sequence) % 5], NAMES[(page * 2 + page / 5 + sequence) % 5])
+    const NAMES: [&str; 10] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine"];
+    (NAMES[(page + sequence) % 10], NAMES[(page * 3 + page / 10 + sequence) % 10])
 };
 
 fn mixed(kernel: Kernel) -> Case {

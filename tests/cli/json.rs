@@ -120,7 +120,7 @@ fn says_what_the_cache_was_told() {
         return;
     }
     let (prompt, _) = golden_prompt("code");
-    let cases: [(&[&str], [&str; 4], [u64; 3]); 6] = [
+    let cases: [(&[&str], [&str; 4], [u64; 3]); 9] = [
         (&["--kv", "k=fp8,v=tq3"], ["fp8", "tq3", "none", "hadamard"], [64, 64, 128]),
         (
             &["--kv", "tq3", "--exact-sink", "0", "--exact-tail", "0"],
@@ -130,6 +130,9 @@ fn says_what_the_cache_was_told() {
         (&["--kv", "tq3", "--basis", "mean", "--exact-tail", "0"], ["tq3", "tq3", "mean", "mean"], [64, 64, 0]),
         (&["--kv", "f32", "--page-tokens", "16"], ["f32", "f32", "none", "none"], [16, 64, 128]),
         (&["--kv", "v=fp8", "--page-tokens", "128", "--exact-tail", "0"], ["f16", "fp8", "none", "none"], [128, 64, 0]),
+        (&["--kv", "k=tq4,v=tq2"], ["tq4", "tq2", "hadamard", "hadamard"], [64, 64, 128]),
+        (&["--kv", "k=q8_0,v=q4_0", "--exact-tail", "0"], ["q8_0", "q4_0", "none", "none"], [64, 64, 0]),
+        (&["--kv", "q3_affine", "--exact-tail", "0"], ["q3_affine", "q3_affine", "none", "none"], [64, 64, 0]),
         (&["--basis", "hadamard"], ["f16", "f16", "hadamard", "hadamard"], [64, 64, 128]),
     ];
     let mut bits = Vec::new();
