@@ -118,7 +118,7 @@ mod tests {
             }
         }
         assert!(of(&TQ4, TQ4_UNIT - 0.1) > ours && of(&TQ4, TQ4_UNIT + 0.1) > ours);
-        // Two bits give up 4 per mille for the sake of codes cut short.
+        // Two bits give up a little for the sake of codes cut short.
         let two = of(&TQ2, TQ_UNIT) / Codebook::lloyd_max(2).gaussian_nmse() - 1.0;
         println!("2 bits: {two:.2e} above Lloyd-Max");
         assert!(two < 0.02, "{two}");
