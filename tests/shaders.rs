@@ -38,6 +38,11 @@ fn codec(name: &str, side: Side, tokens: usize, head_dim: usize) -> CodecUse {
     CodecUse { format: name.into(), codec }
 }
 
+/// Whether a format is for a head size: blocks are of 32 channels.
+fn takes(format: &str, head_dim: usize) -> bool {
+    !["q8_0", "q4_0"].contains(&format) || head_dim.is_multiple_of(32)
+}
+
 fn names() -> Vec<String> {
     FormatRegistry::builtin().iter().map(|(_, format)| format.name().to_string()).collect()
 }
@@ -93,6 +98,9 @@ fn attention_specs() -> Vec<Specialisation> {
         for (j, v) in names().iter().enumerate() {
             for (at, &row) in SHAPES.iter().enumerate().filter(|(at, _)| (at + i + j) % 2 == 0) {
                 let (k_dim, v_dim, tokens, _, rows, tile, workgroup, ..) = row;
+                if !takes(k, k_dim) || !takes(v, v_dim) {
+                    continue;
+                }
                 let pair = || (codec(k, Side::K, tokens, k_dim), codec(v, Side::V, tokens, v_dim));
                 let ((k1, v1), (k2, v2)) = (pair(), pair());
                 specs.push(decode::specialise(&shape(row), k1, v1, rows, workgroup).expect("decode"));
@@ -126,6 +134,9 @@ fn other_specs() -> Vec<Specialisation> {
                 for (side, dim) in
                     [(Side::K, k_dim), (Side::V, v_dim)].into_iter().filter(|(s, _)| *s == Side::K || i != j)
                 {
+                    if !takes(src, dim) || !takes(dst, dim) {
+                        continue;
+                    }
                     let pair = (codec(src, side, tokens, dim), codec(dst, side, tokens, dim));
                     specs.push(convert::specialise(pair.0, pair.1, workgroup).expect("convert"));
                 }
