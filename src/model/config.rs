@@ -1,10 +1,11 @@
 //! What a model's file says about its shape, checked against the tensors it carries.
 
-use super::gguf::{GgmlType, Gguf, dequantize};
+use super::gguf::Gguf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::rope::{Pairing, RopeScaling};
 use crate::shape::CacheShape;
 
+mod rope;
 mod tensors;
 
 /// The architectures this build runs, as `general.architecture` spells them.
@@ -46,7 +47,7 @@ pub struct ModelConfig {
 /// Rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// How many of a head's values turn: even, at most `head_dim`. The rest pass unchanged.
+    /// How many of a head's values turn: even; all of them in a `llama` file, as `llama.cpp` asks for too.
     pub dim_count: usize,
     /// The base of the frequencies.
     pub base: f32,
@@ -75,16 +76,22 @@ impl ModelConfig {
         let q_heads = keys.uniform("attention.head_count", layers, None, 1 << 14)?;
         let kv_heads = keys.uniform("attention.head_count_kv", layers, Some(q_heads), 1 << 14)?;
         if !q_heads.is_multiple_of(kv_heads) {
-            return Err(keys.wrong("attention.head_count", q_heads, &format!("a multiple of the {kv_heads} KV heads")));
+            return Err(keys.wrong(
+                "attention.head_count",
+                q_heads,
+                &format!("a multiple of the {kv_heads} KV heads of key `{}`", keys.key("attention.head_count_kv")),
+            ));
         }
-        let head_dim = keys.head_dim(hidden, q_heads)?;
+        let (head_dim, head_source) = keys.head_dim(hidden, q_heads)?;
         if let Some(experts @ 1..) = keys.optional_count("expert_count", 0, 1 << 20)? {
             return Err(unsupported(format!("a mixture of {experts} experts"), "use a dense Llama-family GGUF"));
         }
-        let rms_eps = keys.float("attention.layer_norm_rms_epsilon", 1e-5, 0.0..=1.0)?;
-        let (vocab, tied_output) =
-            tensors::check(gguf, &tensors::Expected { layers, hidden, ffn, q_heads, kv_heads, head_dim })?;
+        let rms_eps = keys.float("attention.layer_norm_rms_epsilon", 1e-5, 1e-10..=0.01)?;
+        let expected = tensors::Expected { layers, hidden, ffn, q_heads, kv_heads, head_dim, head_source };
+        let (vocab, tied_output) = tensors::check(&keys, &expected)?;
         keys.check_vocab(vocab)?;
+        let context_length = keys.count("context_length", 1, 1 << 24)?;
+        let rope = keys.rope(head_dim, &expected.head_source, context_length)?;
         Ok(ModelConfig {
             architecture: architecture.to_owned(),
             layers,
@@ -95,8 +102,8 @@ impl ModelConfig {
             head_dim,
             vocab,
             rms_eps,
-            rope: keys.rope(head_dim)?,
-            context_length: keys.count("context_length", 1, 1 << 30)?,
+            rope,
+            context_length,
             tied_output,
             attention_softcap: None,
             logit_softcap: None,
@@ -181,7 +188,8 @@ impl Keys<'_> {
         }
     }
 
-    fn head_dim(&self, hidden: usize, q_heads: usize) -> Result<usize> {
+    /// Values a head, and the keys that say so.
+    fn head_dim(&self, hidden: usize, q_heads: usize) -> Result<(usize, String)> {
         const MOST: usize = 4096;
         let k = self.optional_count("attention.key_length", 1, MOST)?;
         let v = self.optional_count("attention.value_length", 1, MOST)?;
@@ -193,15 +201,30 @@ impl Keys<'_> {
                 &format!("a divisor of the width {hidden} that leaves heads of 1 to {MOST}"),
             )),
         };
+        let source = |length: Option<usize>, name: &str| match length {
+            Some(length) => format!("key `{}` {length}", self.key(name)),
+            None => format!(
+                "key `{}` {hidden} over key `{}` {q_heads}",
+                self.key("embedding_length"),
+                self.key("attention.head_count")
+            ),
+        };
+        let (k_source, v_source) = (source(k, "attention.key_length"), source(v, "attention.value_length"));
         let k = k.map_or_else(divided, Ok)?;
         let v = v.map_or_else(divided, Ok)?;
         if k != v {
             return Err(unsupported(
-                format!("heads of {k} values in K and {v} in V; only equal sizes are run"),
-                "use a model whose K and V heads are alike",
+                format!("heads of {k} values in K ({k_source}) and {v} in V ({v_source}); only equal sizes are run"),
+                "use a model whose K and V heads are alike; where they are, the file is damaged",
             ));
         }
-        Ok(k)
+        if !k.is_multiple_of(2) {
+            return Err(unsupported(
+                format!("heads of {k} values ({k_source}); RoPE turns values in pairs"),
+                "convert the model anew, or use one of even heads",
+            ));
+        }
+        Ok((k, k_source))
     }
 
     fn check_vocab(&self, rows: usize) -> Result<()> {
@@ -219,71 +242,6 @@ impl Keys<'_> {
             }
         }
         Ok(())
-    }
-
-    fn rope(&self, head_dim: usize) -> Result<Rope> {
-        let dim_count = self.optional_count("rope.dimension_count", 2, head_dim)?.unwrap_or(head_dim);
-        if !dim_count.is_multiple_of(2) {
-            return Err(self.wrong("rope.dimension_count", dim_count, "an even number"));
-        }
-        let base = self.float("rope.freq_base", 10_000.0, 1.001..=1e12)?;
-        Ok(Rope { dim_count, base, pairing: Pairing::Adjacent, scaling: self.scaling(dim_count / 2)? })
-    }
-
-    fn scaling(&self, pairs: usize) -> Result<RopeScaling> {
-        let key = self.key("rope.scaling.type");
-        let kind = self.gguf.optional::<&str>(&key)?;
-        // Older converters wrote the linear factor alone.
-        let linear = self.float("rope.scale_linear", 1.0, 1e-6..=1e6)?;
-        let factor = self.float("rope.scaling.factor", linear, 0.0..=1e6)?;
-        let scaling = match kind {
-            Some("yarn") => RopeScaling::Yarn {
-                factor: if factor > 0.0 {
-                    factor
-                } else {
-                    return Err(self.wrong("rope.scaling.factor", factor, "a positive number"));
-                },
-                original_context: self.count("rope.scaling.original_context_length", 1, 1 << 30)? as f32,
-                beta_fast: self.float("rope.scaling.yarn_beta_fast", 32.0, 0.0..=1e6)?,
-                beta_slow: self.float("rope.scaling.yarn_beta_slow", 1.0, 0.0..=1e6)?,
-                // The file's factor comes on top of YaRN's own temperature correction.
-                attn_factor: Some(
-                    self.float("rope.scaling.attn_factor", 1.0, 1e-6..=1e6)? * (1.0 + 0.1 * factor.max(1.0).ln()),
-                ),
-            },
-            // A factor of 0 means "none" to other readers.
-            None | Some("linear") if factor != 1.0 && factor != 0.0 => RopeScaling::Linear { factor },
-            None | Some("linear" | "none" | "") => RopeScaling::None,
-            Some(other) => {
-                return Err(unsupported(
-                    format!("key `{key}` is `{}`; none, linear and yarn are run", other.escape_debug()),
-                    "use another model",
-                ));
-            }
-        };
-        let Some(tensor) = self.gguf.find_tensor("rope_freqs.weight") else { return Ok(scaling) };
-        if scaling != RopeScaling::None {
-            return Err(unsupported(
-                format!("tensor `rope_freqs.weight` together with scaling `{}`", kind.unwrap_or("linear")),
-                "use a model with one of the two",
-            ));
-        }
-        if tensor.ty != GgmlType::F32 || tensor.shape != [pairs as u64] {
-            return Err(Error::new(
-                ErrorKind::Shape,
-                format!("tensor `rope_freqs.weight` is {} {:?}; F32 [{pairs}] is wanted", tensor.ty, tensor.shape),
-                "convert the model anew",
-            ));
-        }
-        let factors = dequantize(tensor, self.gguf.tensor_bytes(tensor)?)?;
-        match factors.iter().find(|f| !(f.is_finite() && **f > 0.0)) {
-            Some(bad) => Err(Error::new(
-                ErrorKind::File,
-                format!("tensor `rope_freqs.weight` holds {bad}; its factors must be positive and finite"),
-                "the file is damaged; fetch it again",
-            )),
-            None => Ok(RopeScaling::Llama3 { factors }),
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The tensors a Llama-family model must carry, and their shapes.
 
-use super::unsupported;
+use super::{Keys, unsupported};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::gguf::{GgmlType, Gguf};
 
@@ -12,13 +12,26 @@ pub(super) struct Expected {
     pub q_heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    /// The keys that state `head_dim`, for messages.
+    pub head_source: String,
 }
+
+/// A side of a tensor, and what states it, for messages.
+type Side<'a> = (usize, &'a str);
 
 /// Checks every tensor and returns the vocabulary's size and whether the output is tied to the embedding.
 ///
 /// A tensor that is not expected (a bias, say) is refused: leaving it out would give wrong results in silence.
-pub(super) fn check(gguf: &Gguf, expected: &Expected) -> Result<(usize, bool)> {
-    let &Expected { layers, hidden, ffn, q_heads, kv_heads, head_dim } = expected;
+pub(super) fn check(keys: &Keys<'_>, expected: &Expected) -> Result<(usize, bool)> {
+    let gguf = keys.gguf;
+    let &Expected { layers, hidden, ffn, q_heads, kv_heads, head_dim, ref head_source } = expected;
+    let stated = |name: &str, value: usize| format!("key `{}` {value}", keys.key(name));
+    let heads = |name: &str, count: usize| format!("{} heads of {head_dim} ({head_source})", stated(name, count));
+    let (width, inner) = (stated("embedding_length", hidden), stated("feed_forward_length", ffn));
+    let (q, kv) = (heads("attention.head_count", q_heads), heads("attention.head_count_kv", kv_heads));
+    let (width, inner) = ((hidden, width.as_str()), (ffn, inner.as_str()));
+    let (q, kv) = ((q_heads * head_dim, q.as_str()), (kv_heads * head_dim, kv.as_str()));
+
     let embedding = gguf.tensor("token_embd.weight")?;
     let vocab = match *embedding.shape.as_slice() {
         [_, rows @ 1..=0x7FFF_FFFF] => rows as usize,
@@ -30,37 +43,48 @@ pub(super) fn check(gguf: &Gguf, expected: &Expected) -> Result<(usize, bool)> {
             ));
         }
     };
-    one(gguf, "token_embd.weight", &[hidden, vocab])?;
-    one(gguf, "output_norm.weight", &[hidden])?;
+    let tokens = (vocab, "rows of tensor `token_embd.weight`");
+    one(gguf, "token_embd.weight", &[width, tokens])?;
+    one(gguf, "output_norm.weight", &[width])?;
     let tied = gguf.find_tensor("output.weight").is_none();
     if !tied {
-        one(gguf, "output.weight", &[hidden, vocab])?;
+        one(gguf, "output.weight", &[width, tokens])?;
     }
-    let (q, kv) = (q_heads * head_dim, kv_heads * head_dim);
-    let block: [(&str, &[usize]); 9] = [
-        ("attn_norm", &[hidden]),
-        ("attn_q", &[hidden, q]),
-        ("attn_k", &[hidden, kv]),
-        ("attn_v", &[hidden, kv]),
-        ("attn_output", &[q, hidden]),
-        ("ffn_norm", &[hidden]),
-        ("ffn_gate", &[hidden, ffn]),
-        ("ffn_up", &[hidden, ffn]),
-        ("ffn_down", &[ffn, hidden]),
+    let block: [(&str, &[Side<'_>]); 9] = [
+        ("attn_norm", &[width]),
+        ("attn_q", &[width, q]),
+        ("attn_k", &[width, kv]),
+        ("attn_v", &[width, kv]),
+        ("attn_output", &[q, width]),
+        ("ffn_norm", &[width]),
+        ("ffn_gate", &[width, inner]),
+        ("ffn_up", &[width, inner]),
+        ("ffn_down", &[inner, width]),
     ];
+    let blocks = stated("block_count", layers);
     for layer in 0..layers {
         for (part, shape) in block {
-            one(gguf, &format!("blk.{layer}.{part}.weight"), shape)?;
+            let name = format!("blk.{layer}.{part}.weight");
+            one(gguf, &name, shape).map_err(|e| match gguf.find_tensor(&name) {
+                None => e.context(format!("{blocks} asks for blocks 0 to {}", layers - 1)),
+                Some(_) => e,
+            })?;
         }
     }
     for tensor in gguf.tensors() {
         let part = tensor.name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
         let known = match part {
             Some((layer, part)) => {
-                let in_range = layer.parse::<usize>().is_ok_and(|l| l < layers);
+                if layer.parse::<usize>().is_ok_and(|l| l >= layers) {
+                    return Err(Error::new(
+                        ErrorKind::File,
+                        format!("tensor `{}` is of a block past the last: {blocks}", tensor.name),
+                        "the file is damaged or was written by a faulty tool; convert the model anew",
+                    ));
+                }
                 let part = part.strip_suffix(".weight").unwrap_or("");
                 // attn_rot_embd: a table old converters stored; the frequencies are computed.
-                in_range && (part == "attn_rot_embd" || block.iter().any(|(name, _)| *name == part))
+                part == "attn_rot_embd" || block.iter().any(|(name, _)| *name == part)
             }
             None => matches!(
                 tensor.name.as_str(),
@@ -78,12 +102,17 @@ pub(super) fn check(gguf: &Gguf, expected: &Expected) -> Result<(usize, bool)> {
 }
 
 /// Checks that tensor `name` exists, has `shape` and a type with a known size.
-fn one(gguf: &Gguf, name: &str, shape: &[usize]) -> Result<()> {
+fn one(gguf: &Gguf, name: &str, shape: &[Side<'_>]) -> Result<()> {
     let tensor = gguf.tensor(name)?;
-    if !tensor.shape.iter().copied().eq(shape.iter().map(|&size| size as u64)) {
+    let wanted: Vec<u64> = shape.iter().map(|&(size, _)| size as u64).collect();
+    if tensor.shape != wanted {
+        // Only the sides that differ are at fault, where sides can be compared at all.
+        let comparable = tensor.shape.len() == wanted.len();
+        let differs = |at: usize| !comparable || tensor.shape[at] != wanted[at];
+        let sources: Vec<&str> = (0..shape.len()).filter(|&at| differs(at)).map(|at| shape[at].1).collect();
         return Err(Error::new(
             ErrorKind::Shape,
-            format!("tensor `{name}` has shape {:?}; the metadata asks for {shape:?}", tensor.shape),
+            format!("tensor `{name}` has shape {:?}; {wanted:?} is wanted ({})", tensor.shape, sources.join(", ")),
             "the file is damaged or was written by a faulty tool; convert the model anew",
         ));
     }
