@@ -3,12 +3,12 @@
 mod json;
 mod text;
 
+use super::output;
 use clap::Args;
 use kvarto::backend::wgpu::{AdapterChoice, AdapterReport, OpenOptions, WgpuBackend, adapters};
 use kvarto::backend::{Backend, Caps, CpuBackend};
 use kvarto::selftest::{self, FORMATS, HEAD_SIZES, KernelReport, SelfTest, Support, Verdict};
 use kvarto::{Error, ErrorKind, Result};
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -63,11 +63,11 @@ pub fn run(command: &DoctorCommand) -> anyhow::Result<ExitCode> {
     }
     let cuda = command.adapter.is_none();
     let out = match command.json {
-        true => format!("{:#}\n", json::of(&examined, cuda)),
-        false => text::of(&examined, cuda),
+        true => output::json(&json::of(&examined, cuda), true),
+        // Names come from drivers.
+        false => output::escaped_lines(&text::of(&examined, cuda)),
     };
-    // A closed pipe is all that can fail here, and then nobody reads.
-    let _ = std::io::stdout().write_all(out.as_bytes());
+    output::write(&out)?;
     let passed = examined.iter().all(Examined::passed);
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -77,7 +77,11 @@ type Candidate = (String, Option<AdapterReport>);
 /// The CPU and every adapter, or the one that `word` names.
 fn candidates(word: Option<&str>) -> Result<Vec<Candidate>> {
     if word == Some("cuda") || word.is_some_and(|w| w.starts_with("cuda:")) {
-        return Err(Error::new(ErrorKind::Unsupported, format!("cuda: {CUDA}"), "use vulkan on this card"));
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("cuda: {CUDA}"),
+            "name another adapter; without --adapter all are looked at",
+        ));
     }
     let cpu = ("cpu".to_string(), None);
     if word == Some("cpu") {

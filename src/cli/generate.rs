@@ -1,7 +1,9 @@
 //! `kvarto generate`: a prompt in, an answer out, and one line of figures.
 
+use super::arguments;
 use super::backend::{self, Chosen};
 use super::models::Bar;
+use super::output::{self, Out, say};
 use super::report::{bytes, figure};
 use clap::{Args, ValueEnum};
 use kvarto::backend::Timing;
@@ -14,8 +16,7 @@ use kvarto::model::tokenizer::Tokenizer;
 use kvarto::model::{LoadOptions, Model, store};
 use kvarto::profile::Profile;
 use kvarto::{Error, ErrorKind};
-use std::cell::Cell;
-use std::io::Write;
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -34,25 +35,25 @@ pub struct GenerateCommand {
     #[arg(long)]
     chat: bool,
     /// Most new tokens
-    #[arg(long, default_value_t = 128, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 128, value_name = "N")]
     max_tokens: usize,
     /// Divides the logits before a draw; 0 takes the likeliest token
-    #[arg(long, default_value_t = 0.8)]
+    #[arg(long, allow_negative_numbers = true, default_value_t = 0.8)]
     temperature: f32,
     /// Draw from this many likeliest tokens; 0 for all
-    #[arg(long, default_value_t = 40, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 40, value_name = "N")]
     top_k: usize,
     /// Draw from the likeliest tokens whose probabilities reach this; 1 for all
-    #[arg(long, default_value_t = 0.95)]
+    #[arg(long, allow_negative_numbers = true, default_value_t = 0.95)]
     top_p: f32,
     /// Draw from tokens at least this share as likely as the likeliest; 0 for all
-    #[arg(long, default_value_t = 0.05)]
+    #[arg(long, allow_negative_numbers = true, default_value_t = 0.05)]
     min_p: f32,
     /// Makes tokens of the last 64 less likely; 1 changes nothing
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, allow_negative_numbers = true, default_value_t = 1.0)]
     repeat_penalty: f32,
     /// The seed of the draws; one from the system if not given
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::seed)]
     seed: Option<u64>,
     /// A text that ends the answer; may be given several times
     #[arg(long, value_name = "TEXT")]
@@ -60,8 +61,7 @@ pub struct GenerateCommand {
     /// A name from `kvarto models list`, or a path that ends in .gguf
     #[arg(long, default_value = "smollm2-135m", value_name = "NAME-or-FILE")]
     model: String,
-    /// auto, cpu, vulkan[:N], metal[:N], dx12[:N], gl[:N], wgpu
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", help = backend::help())]
     backend: String,
     /// Formats of sealed pages: one for both sides, or k=FORMAT,v=FORMAT
     #[arg(long, default_value = "f16", value_name = "FORMATS")]
@@ -70,16 +70,16 @@ pub struct GenerateCommand {
     #[arg(long, value_name = "BASIS")]
     basis: Option<String>,
     /// Tokens of a page: 16, 32, 64 or 128
-    #[arg(long, default_value_t = 64, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 64, value_name = "N")]
     page_tokens: usize,
     /// First tokens whose pages stay at 16 bits
-    #[arg(long, default_value_t = 64, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 64, value_name = "N")]
     exact_sink: usize,
     /// Newest tokens whose pages stay at 16 bits
-    #[arg(long, default_value_t = 128, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 128, value_name = "N")]
     exact_tail: usize,
     /// Threads of the CPU backend; 0 for all cores
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 0, value_name = "N")]
     threads: usize,
     /// What to time, shown at the end
     #[arg(long, value_enum, default_value_t = TimingWord::None)]
@@ -160,10 +160,9 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
 
     let seq = model.engine().create()?;
     let quiet = command.json;
-    let mut out = std::io::stdout();
-    // A reader that has had enough (`| head -1`) ends the answer; it is no error.
-    let closed = Cell::new(false);
-    let stop_asked = || cancelled.load(Ordering::SeqCst) || closed.get();
+    // An answer that nobody can read any more is not made to its end.
+    let out = RefCell::new(Out::stdout());
+    let stop_asked = || cancelled.load(Ordering::SeqCst) || out.borrow().ended();
     let result = generate(
         &mut model,
         &tokenizer,
@@ -171,31 +170,27 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
         &ids,
         &options,
         |piece| {
-            if !quiet && !closed.get() {
-                closed.set(out.write_all(piece.as_bytes()).and_then(|()| out.flush()).is_err());
+            if !quiet {
+                out.borrow_mut().speak(piece);
             }
         },
         stop_asked,
     );
-    let generation = match result {
-        Ok(generation) => generation,
-        Err(error) => {
-            if !quiet {
-                // What was said stays on its own line, apart from the error.
-                let _ = writeln!(std::io::stdout());
-            }
-            return Err(error.into());
-        }
-    };
+    let mut out = out.into_inner();
+    if !quiet {
+        // What was said stays on its own line, apart from an error.
+        out.write("\n");
+    }
+    let generation = result?;
     if command.json {
-        let _ = writeln!(std::io::stdout(), "{:#}", json(command, &gguf, &mut model, &generation, ids.len()));
+        out.write(&output::json(&json(command, &gguf, &mut model, &generation, ids.len()), true));
     } else {
-        let _ = writeln!(std::io::stdout());
         summary(&mut model, &generation);
     }
     times(&mut model, command.timing)?;
+    out.result()?;
     Ok(match generation.finish_reason {
-        FinishReason::Cancelled if !closed.get() => ExitCode::from(130),
+        FinishReason::Cancelled if !out.closed() => ExitCode::from(130),
         _ => ExitCode::SUCCESS,
     })
 }
@@ -266,9 +261,9 @@ pub fn introduce(model: &mut Model, adapter: &str, tier: &str, why: &str, path: 
     let engine = model.engine();
     let p = engine.profile().clone();
     let bases = engine.bases();
-    eprintln!("backend   {adapter} ({why})");
-    eprintln!("kernels   {tier} tier");
-    eprintln!(
+    say(&format!("backend   {adapter} ({why})"));
+    say(&format!("kernels   {tier} tier"));
+    say(&format!(
         "pages     {} tokens; K {} ({}), V {} ({}); first {} and newest {} tokens exact",
         engine.shape().groups[0].page_tokens,
         p.k,
@@ -277,9 +272,9 @@ pub fn introduce(model: &mut Model, adapter: &str, tier: &str, why: &str, path: 
         bases[0].1,
         p.exact_sink_tokens,
         p.exact_tail_tokens
-    );
+    ));
     if verbose > 0 {
-        eprintln!(
+        say(&format!(
             "model     {} ({} layers, {} query and {} KV heads of {}), {} of weights, {}",
             config.architecture,
             config.layers,
@@ -288,7 +283,7 @@ pub fn introduce(model: &mut Model, adapter: &str, tier: &str, why: &str, path: 
             config.head_dim,
             bytes(weights),
             path.display()
-        );
+        ));
     }
 }
 
@@ -296,7 +291,7 @@ fn summary(model: &mut Model, generation: &Generation) {
     let stats = model.engine().stats();
     let first = model.engine().sequences().next();
     let context = first.and_then(|s| model.engine().lengths(s).ok()).map_or(0, |l| l.cached);
-    eprintln!(
+    say(&format!(
         "prefill {} tok/s, decode {} tok/s, context {context} tokens, KV {}, bits a value: resident {}, read {}, metadata {}",
         figure(generation.prefill_tokens_per_s()),
         figure(generation.decode_tokens_per_s()),
@@ -304,7 +299,7 @@ fn summary(model: &mut Model, generation: &Generation) {
         figure(stats.resident_bits_per_value),
         figure(stats.read_bits_per_value),
         figure(stats.metadata_bits_per_value),
-    );
+    ));
 }
 
 fn times(model: &mut Model, timing: TimingWord) -> kvarto::Result<()> {
@@ -315,13 +310,13 @@ fn times(model: &mut Model, timing: TimingWord) -> kvarto::Result<()> {
     times.sort_by_key(|t| std::cmp::Reverse(t.nanoseconds));
     let total: u64 = times.iter().map(|t| t.nanoseconds).sum();
     for t in &times {
-        eprintln!(
+        say(&format!(
             "{:>12} {:>8} dispatches {:>10.2} ms {:>5.1} %",
             t.kernel,
             t.dispatches,
             t.nanoseconds as f64 / 1e6,
             t.nanoseconds as f64 * 100.0 / total.max(1) as f64
-        );
+        ));
     }
     Ok(())
 }

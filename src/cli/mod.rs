@@ -1,5 +1,6 @@
 //! The `kvarto` program: one file a command.
 
+mod arguments;
 mod backend;
 mod bench;
 mod cache_flags;
@@ -8,11 +9,13 @@ mod doctor;
 mod generate;
 pub mod models;
 mod plan;
+mod output;
 mod report;
 mod sampling_flags;
 
 use clap::{Parser, Subcommand};
 use kvarto::ErrorKind;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Answers from a language model over a key-value cache of mixed-precision pages.
@@ -44,18 +47,9 @@ enum Command {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli: Cli = match arguments::parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
-        Err(error) => {
-            let code = if error.use_stderr() { 2 } else { 0 };
-            if code == 2 && std::env::args_os().any(|word| word == "--json") {
-                report::usage(&error);
-                return ExitCode::from(code);
-            }
-            // A closed pipe is all that can fail here, and then nobody reads.
-            let _ = error.print();
-            return ExitCode::from(code);
-        }
+        Err(code) => return code,
     };
     let level = match cli.verbose {
         0 => log::LevelFilter::Error,
@@ -66,6 +60,10 @@ pub fn main() -> ExitCode {
         .filter_level(log::LevelFilter::Error)
         .filter_module("kvarto", level)
         .parse_default_env()
+        .format(|to, record| {
+            let text = output::escaped_lines(&record.args().to_string());
+            writeln!(to, "[{} {}] {text}", record.level(), record.target())
+        })
         .init();
     let (json, result) = match cli.command {
         Command::Generate(command) => (command.json, generate::run(&command, cli.verbose)),
