@@ -134,7 +134,8 @@ impl Model {
     }
 
     /// Appends `tokens` in steps of at most [`Model::chunk_tokens`] rows and answers for the last of them.
-    /// `stop` is asked between steps; `Interrupted` when it says so, with the steps so far kept.
+    /// `stop` is asked, with the tokens done, between steps and within them as [`Model::step_unless`] does;
+    /// `Interrupted` when it says so, with the whole steps so far kept.
     ///
     /// # Errors
     /// `Usage` for no tokens; as [`Model::step`].
@@ -154,9 +155,10 @@ impl Model {
             if stop(done) {
                 return Err(Error::new(ErrorKind::Interrupted, "stopped during the prefill", ""));
             }
+            let answer = if done + chunk.len() == tokens.len() { answer } else { Answer::Nothing };
+            let rows = [ModelRows { seq, tokens: chunk, committed: true, answer }];
+            answers = self.step_unless(&rows, Some(&mut || stop(done)))?;
             done += chunk.len();
-            let answer = if done == tokens.len() { answer } else { Answer::Nothing };
-            answers = self.step(&[ModelRows { seq, tokens: chunk, committed: true, answer }])?;
         }
         Ok(answers)
     }
