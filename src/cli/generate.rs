@@ -329,6 +329,20 @@ fn json(
     prompt_tokens: usize,
 ) -> serde_json::Value {
     let architecture = model.config().architecture.clone();
+    let fallbacks: Vec<_> = model
+        .fallbacks()
+        .iter()
+        .map(|f| {
+            serde_json::json!({
+                "layer": f.layer,
+                "kernel": f.kernel,
+                "format": f.format,
+                "wanted": f.wanted,
+                "used": f.used,
+                "reason": f.reason,
+            })
+        })
+        .collect();
     let engine = model.engine();
     let (stats, profile, bases) = (engine.stats(), engine.profile().clone(), engine.bases());
     let page_tokens = engine.shape().groups[0].page_tokens;
@@ -365,7 +379,7 @@ fn json(
         "reserved_bytes": stats.memory.allocated(),
         "peak_host_bytes": peak_host_bytes(),
         "peak_device_bytes": if on_host { None } else { Some(device_peak) },
-        "fallbacks": [],
+        "fallbacks": fallbacks,
     })
 }
 

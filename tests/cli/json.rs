@@ -1,5 +1,6 @@
 //! `generate --json`: every key of the documented output, with its type, over many settings of the cache.
 
+use super::gguf_writer::{GgufWriter, tiny_llama_of};
 use super::{Said, generate, golden_prompt, support};
 use serde_json::Value;
 
@@ -94,6 +95,7 @@ fn has_every_key_of_its_type() {
     assert_eq!(value["model"]["sha256"].as_str().map(str::len), Some(64));
     assert_eq!((value["prompt_tokens"].as_u64(), value["new_tokens"].as_u64()), (Some(20), Some(64)));
     assert_eq!(value["backend"], "cpu");
+    assert_eq!(value["fallbacks"], serde_json::json!([]));
     assert_eq!(value["peak_device_bytes"], Value::Null);
     assert!(value["allocator_bytes"].as_u64() <= value["reserved_bytes"].as_u64());
     // 83 tokens lie in two 64-token pages of 16 bits.
@@ -112,6 +114,34 @@ fn has_every_key_of_its_type() {
     assert_eq!(stopped["text"], answer[..answer.find("beam").expect("in the text")]);
     let chat = json(&["--chat", "Say hello.", "--max-tokens", "64"]);
     assert_eq!(chat["finish_reason"], "stop");
+}
+
+/// The list is what the model recorded: empty where projections run as one product, filled where they cannot.
+#[test]
+fn tells_what_falls_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let half = |name: &str, shape: &[u64]| {
+        let count: u64 = shape.iter().product();
+        let bytes = (0..count).flat_map(|i| if i % 2 == 0 { [0, 0x30] } else { [0, 0xb0] }).collect();
+        tiny_llama_of(3, 2).without_tensor(name).tensor(name, 1, shape, bytes)
+    };
+    let said = |name: &str, file: GgufWriter| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, file.build()).expect("written");
+        json(&["ab", "--max-tokens", "2", "--model", path.to_str().expect("UTF-8")])["fallbacks"].clone()
+    };
+    assert_eq!(said("alike.gguf", tiny_llama_of(3, 2)), serde_json::json!([]));
+    // A type of its own is no fallback where nothing is shared.
+    assert_eq!(said("down.gguf", half("blk.1.ffn_down.weight", &[24, 16])), serde_json::json!([]));
+    let reason = "the file stores them in unlike types";
+    let record = |format: &str, wanted: &str, used: &str| {
+        serde_json::json!([{"layer": 1, "kernel": "linear",
+        "format": format, "wanted": wanted, "used": used, "reason": reason}])
+    };
+    let q = said("q.gguf", half("blk.1.attn_q.weight", &[16, 16]));
+    assert_eq!(q, record("F16, F32, F32", "one product for Q, K and V", "3 products"));
+    let up = said("up.gguf", half("blk.1.ffn_up.weight", &[16, 24]));
+    assert_eq!(up, record("F32, F16", "one product for gate and up", "2 products"));
 }
 
 #[test]

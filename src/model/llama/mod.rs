@@ -1,9 +1,11 @@
 //! The Llama-family forward pass: dense kernels between the engine's append and attend, one recording a step.
 
+mod fallbacks;
 mod forward;
 mod kernels;
 mod weights;
 
+pub use fallbacks::Fallback;
 pub use forward::{Answer, Answers, ModelRows};
 
 use super::config::ModelConfig;
@@ -126,6 +128,12 @@ impl Model {
     /// Bytes of the weights on the device.
     pub fn weight_bytes(&self) -> u64 {
         self.weights.bytes
+    }
+
+    /// What runs by another route than was wanted: recorded at load, and the cache's own of the newest step.
+    pub fn fallbacks(&self) -> Vec<Fallback> {
+        let deferred = Fallback::of_cache(&self.engine.stats(), self.engine.profile());
+        self.weights.fallbacks.iter().cloned().chain(deferred).collect()
     }
 
     /// Most rows of a step.
