@@ -2,10 +2,11 @@
 
 mod report;
 
+use super::arguments;
 use super::backend::{self, Chosen};
 use super::cache_flags::CacheFlags;
 use super::models::Bar;
-use super::report::emit;
+use super::output::{self, say};
 use bytesize::ByteSize;
 use clap::{Args, Subcommand};
 use kvarto::backend::{Backend, Caps};
@@ -86,11 +87,10 @@ struct GenerateFlags {
 
 #[derive(Debug, Args)]
 struct CommonFlags {
-    /// As for `generate`
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", help = backend::help())]
     backend: String,
     /// Threads of the CPU backend; 0 for all cores
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 0, value_name = "N")]
     threads: usize,
     /// Write JSON
     #[arg(long)]
@@ -123,9 +123,9 @@ pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
     };
     if let Some(folder) = &command.common().out {
         let path = report::keep(folder, name, &json)?;
-        eprintln!("kept in {}", path.display());
+        say(&format!("kept in {}", path.display()));
     }
-    emit(&if command.json() { format!("{json:#}\n") } else { text })
+    Ok(output::write(&if command.json() { output::json(&json, true) } else { output::escaped_lines(&text) })?)
 }
 
 /// Formats of the pages: one pair, or several by a hash.
@@ -203,6 +203,6 @@ fn generate(flags: &GenerateFlags) -> anyhow::Result<(serde_json::Value, String)
 fn open(flags: &CommonFlags) -> kvarto::Result<(Box<dyn Backend>, Caps)> {
     let Chosen { backend, why } = backend::open(&backend::parse(&flags.backend)?, flags.threads)?;
     let caps = backend.caps().clone();
-    eprintln!("backend   {} ({why})", caps.title());
+    say(&format!("backend   {} ({why})", caps.title()));
     Ok((backend, caps))
 }

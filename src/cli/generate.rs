@@ -2,19 +2,20 @@
 
 use super::arguments;
 use super::backend::{self, Chosen};
+use super::cache_flags::CacheFlags;
 use super::models::Bar;
 use super::output::{self, Out, say};
 use super::report::{bytes, figure};
+use super::sampling_flags::SamplingFlags;
 use clap::{Args, ValueEnum};
 use kvarto::backend::Timing;
 use kvarto::engine::Registry;
 use kvarto::model::chat_template::{ChatTemplate, Message};
+use kvarto::model::conversation::refuse_control;
 use kvarto::model::generate::{FinishReason, GenerateOptions, Generation, check_context, generate};
 use kvarto::model::gguf::Gguf;
-use kvarto::model::sampler::SamplerOptions;
 use kvarto::model::tokenizer::Tokenizer;
 use kvarto::model::{LoadOptions, Model, store};
-use kvarto::profile::Profile;
 use kvarto::{Error, ErrorKind};
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -37,24 +38,8 @@ pub struct GenerateCommand {
     /// Most new tokens
     #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 128, value_name = "N")]
     max_tokens: usize,
-    /// Divides the logits before a draw; 0 takes the likeliest token
-    #[arg(long, allow_negative_numbers = true, default_value_t = 0.8)]
-    temperature: f32,
-    /// Draw from this many likeliest tokens; 0 for all
-    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 40, value_name = "N")]
-    top_k: usize,
-    /// Draw from the likeliest tokens whose probabilities reach this; 1 for all
-    #[arg(long, allow_negative_numbers = true, default_value_t = 0.95)]
-    top_p: f32,
-    /// Draw from tokens at least this share as likely as the likeliest; 0 for all
-    #[arg(long, allow_negative_numbers = true, default_value_t = 0.05)]
-    min_p: f32,
-    /// Makes tokens of the last 64 less likely; 1 changes nothing
-    #[arg(long, allow_negative_numbers = true, default_value_t = 1.0)]
-    repeat_penalty: f32,
-    /// The seed of the draws; one from the system if not given
-    #[arg(long, allow_negative_numbers = true, value_parser = arguments::seed)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    sampling: SamplingFlags,
     /// A text that ends the answer; may be given several times
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
@@ -63,21 +48,8 @@ pub struct GenerateCommand {
     model: String,
     #[arg(long, default_value = "auto", help = backend::help())]
     backend: String,
-    /// Formats of sealed pages: one for both sides, or k=FORMAT,v=FORMAT
-    #[arg(long, default_value = "f16", value_name = "FORMATS")]
-    kv: String,
-    /// Coordinates pages are stored in; the formats' preference if not given
-    #[arg(long, value_name = "BASIS")]
-    basis: Option<String>,
-    /// Tokens of a page: 16, 32, 64 or 128
-    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 64, value_name = "N")]
-    page_tokens: usize,
-    /// First tokens whose pages stay at 16 bits
-    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 64, value_name = "N")]
-    exact_sink: usize,
-    /// Newest tokens whose pages stay at 16 bits
-    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 128, value_name = "N")]
-    exact_tail: usize,
+    #[command(flatten)]
+    cache: CacheFlags,
     /// Threads of the CPU backend; 0 for all cores
     #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 0, value_name = "N")]
     threads: usize,
@@ -109,20 +81,11 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     })?;
     let options = GenerateOptions {
         max_tokens: command.max_tokens,
-        sampler: SamplerOptions {
-            temperature: command.temperature,
-            top_k: command.top_k,
-            top_p: command.top_p,
-            min_p: command.min_p,
-            repeat_penalty: command.repeat_penalty,
-            seed: command.seed,
-            ..SamplerOptions::default()
-        },
+        sampler: command.sampling.options()?,
         stop: command.stop.clone(),
     };
-    options.sampler.validate()?;
     let registry = Registry::builtin();
-    let profile = profile(command, &registry)?;
+    let profile = command.cache.profile(&registry)?;
     let wanted = backend::parse(&command.backend)?;
     let text = prompt(command)?;
 
@@ -144,7 +107,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     let Chosen { backend, why } = backend::open(&wanted, command.threads)?;
     let caps = backend.caps().clone();
     let load = LoadOptions {
-        page_tokens: command.page_tokens,
+        page_tokens: command.cache.page_tokens,
         context_tokens: ids.len() + command.max_tokens,
         logit_rows: 1,
         ..LoadOptions::default()
@@ -195,25 +158,6 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn profile(command: &GenerateCommand, registry: &Registry) -> kvarto::Result<Profile> {
-    let mut profile = Profile::parse_kv(&command.kv, &registry.formats)?;
-    if let Some(basis) = &command.basis {
-        kvarto::basis::BasisRegistry::builtin().by_name(basis).map_err(|e| e.context("--basis"))?;
-        profile.k_basis = Some(basis.clone());
-        profile.v_basis = Some(basis.clone());
-    }
-    if !kvarto::shape::PAGE_TOKENS.contains(&command.page_tokens) {
-        return Err(Error::new(
-            ErrorKind::Usage,
-            format!("--page-tokens {}", command.page_tokens),
-            "use 16, 32, 64 or 128",
-        ));
-    }
-    profile.exact_sink_tokens = command.exact_sink;
-    profile.exact_tail_tokens = command.exact_tail;
-    Ok(profile)
-}
-
 fn prompt(command: &GenerateCommand) -> kvarto::Result<String> {
     let fault = |path: &std::path::Path, e: &dyn std::fmt::Display| {
         Error::new(ErrorKind::File, format!("--prompt-file {}: {e}", path.display()), "give a readable UTF-8 text file")
@@ -238,18 +182,7 @@ fn prompt(command: &GenerateCommand) -> kvarto::Result<String> {
 
 /// The prompt in the model's template. Control tokens are the template's to write, not the user's.
 fn chat_prompt(gguf: &Gguf, tokenizer: &Tokenizer, text: String) -> kvarto::Result<Vec<u32>> {
-    if let Some(&id) =
-        tokenizer.encode(&text, true)?.iter().find(|&&id| Some(id) != tokenizer.bos() && tokenizer.is_control(id))
-    {
-        return Err(Error::new(
-            ErrorKind::Usage,
-            format!(
-                "the prompt holds the control token {:?}, which would end its turn",
-                tokenizer.token_text(id).unwrap_or("?")
-            ),
-            "take it out of the prompt, or leave --chat out",
-        ));
-    }
+    refuse_control(tokenizer, &text)?;
     let rendered = ChatTemplate::from_gguf(gguf)?.render(&[Message::new("user", text)], true)?;
     tokenizer.encode(&rendered, true)
 }

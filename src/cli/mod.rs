@@ -8,8 +8,8 @@ mod chat;
 mod doctor;
 mod generate;
 pub mod models;
-mod plan;
 mod output;
+mod plan;
 mod report;
 mod sampling_flags;
 

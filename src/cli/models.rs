@@ -9,7 +9,6 @@ use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
 use serde_json::json;
 
-use super::report::emit;
 use kvarto::model::gguf::Gguf;
 use kvarto::model::store::{self, REGISTRY, Store};
 
