@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::RowView;
 use crate::profile::Profile;
 use crate::shape::CacheShape;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// What is timed.
@@ -54,6 +55,8 @@ pub struct AttentionBench {
 pub struct AttentionReport {
     /// Nanoseconds of the kernels `query`, `decode` or `prefill`, and `merge` on the device; `None` without timestamps.
     pub kernels_ns: Option<Quantiles>,
+    /// The same by kernel, means: name, dispatches, nanoseconds.
+    pub by_kernel: Vec<(&'static str, f64, f64)>,
     /// Nanoseconds of a repetition on the host's clock, planning and waiting included.
     pub wall_ns: Quantiles,
     /// Bytes of pages that one repetition reads.
@@ -71,6 +74,10 @@ pub struct AttentionReport {
     /// Seconds that filling the cache took.
     pub fill_seconds: f64,
 }
+
+/// Attentions of one submission whose kernels are timed: one alone leaves a GPU idle between submissions, and its clock
+/// falls.
+const INNER: usize = 8;
 
 /// Rows of one step while the cache is filled.
 const FILL_ROWS: u32 = 4096;
@@ -147,7 +154,7 @@ impl AttentionBench {
         write(&mut engine, buffers.k, Kind::K, kw)?;
         write(&mut engine, buffers.v, Kind::V, vw)?;
         let layers = group.layers.len();
-        let read_bytes = self.repeat(&mut engine, &buffers, &sequences, 0)? / layers as u64;
+        let read_bytes = self.repeat(&mut engine, &buffers, &sequences, 0..1)? / layers as u64;
         let bytes = read_blocking(engine.backend(), buffers.out, 0, u64::from(rows) * ow as u64 * 4)?;
         let out: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         let quality = verify::check(self, &engine.backend().caps().clone(), &out)?;
@@ -156,26 +163,35 @@ impl AttentionBench {
         let warm_up = self.repetitions.div_ceil(4);
         for turn in 0..warm_up + self.repetitions {
             let start = Instant::now();
-            self.repeat(&mut engine, &buffers, &sequences, turn as usize % layers)?;
+            self.repeat(&mut engine, &buffers, &sequences, turn as usize..turn as usize + 1)?;
             if turn >= warm_up {
                 wall.push(start.elapsed().as_secs_f64() * 1e9);
             }
         }
         engine.backend().set_timing(Timing::Kernels)?;
         let mut kernels = Vec::new();
+        let mut sums: BTreeMap<&'static str, (u64, u64)> = BTreeMap::new();
         for turn in 0..warm_up + self.repetitions {
-            self.repeat(&mut engine, &buffers, &sequences, turn as usize % layers)?;
+            let first = turn as usize * INNER;
+            self.repeat(&mut engine, &buffers, &sequences, first..first + INNER)?;
             let times = engine.backend().take_times()?;
             if turn >= warm_up {
                 kernels.extend(attention_ns(&times));
+                for time in times.iter().filter(|t| ATTENTION.contains(&t.kernel)) {
+                    let sum = sums.entry(time.kernel).or_default();
+                    *sum = (sum.0 + time.dispatches, sum.1 + time.nanoseconds);
+                }
             }
         }
+        let mean = |sum: u64| sum as f64 / f64::from(self.repetitions) / INNER as f64;
+        let by_kernel = sums.into_iter().map(|(name, (n, ns))| (name, mean(n), mean(ns))).collect();
         let stats = engine.stats();
         let group_size = u64::from(self.work.rows());
         let pairs = group_size * u64::from(self.context) + group_size * (group_size + 1) / 2;
         let flops = 2.0 * (group.k_dim + group.v_dim) as f64 * group.q_heads as f64;
         Ok(AttentionReport {
             kernels_ns: Quantiles::of(kernels),
+            by_kernel,
             wall_ns: Quantiles::of(wall).ok_or_else(|| Error::new(ErrorKind::Device, "no times were taken", ""))?,
             read_bytes,
             flops: flops * pairs as f64 * f64::from(self.batch),
@@ -229,8 +245,15 @@ impl AttentionBench {
         Ok(())
     }
 
-    /// Appends the new rows as drafts, attends in one layer, waits, and takes the rows back. Bytes read by all layers.
-    fn repeat(&self, engine: &mut Engine, buffers: &Buffers, sequences: &[SeqId], layer: usize) -> Result<u64> {
+    /// Appends the new rows as drafts, attends once for each of `turns`, the layers in turn, waits, and takes the rows
+    /// back. Bytes that one attention in every layer reads.
+    fn repeat(
+        &self,
+        engine: &mut Engine,
+        buffers: &Buffers,
+        sequences: &[SeqId],
+        turns: std::ops::Range<usize>,
+    ) -> Result<u64> {
         let group = &self.shape.groups[0];
         let rows = self.batch * self.work.rows();
         let (kw, vw) = (group.kv_heads * group.k_dim, group.kv_heads * group.v_dim);
@@ -240,7 +263,9 @@ impl AttentionBench {
         let mut step = engine.begin_step(&step_rows)?;
         append(&mut step, buffers, rows, (kw, vw), &group.layers)?;
         let (q, out) = (RowView::dense(buffers.q, rows, qw as u32), RowView::dense(buffers.out, rows, ow as u32));
-        step.attend(group.layers[layer], Input::Device(q), Output::Device(out))?;
+        for turn in turns {
+            step.attend(group.layers[turn % group.layers.len()], Input::Device(q), Output::Device(out))?;
+        }
         let report = step.finish()?;
         read_blocking(engine.backend(), buffers.out, 0, 16)?;
         for &seq in sequences {
@@ -261,9 +286,12 @@ fn append(
     layers.iter().try_for_each(|&layer| step.append(layer, Input::Device(k), Input::Device(v)))
 }
 
+/// Kernels of one layer's attention.
+const ATTENTION: [&str; 4] = ["query", "decode", "prefill", "merge"];
+
 /// Nanoseconds from the query's preparation to the merge.
 fn attention_ns(times: &[KernelTime]) -> Option<f64> {
-    let own = times.iter().filter(|t| ["query", "decode", "prefill", "merge"].contains(&t.kernel));
+    let own = times.iter().filter(|t| ATTENTION.contains(&t.kernel));
     let sum: u64 = own.map(|t| t.nanoseconds).sum();
-    (sum > 0).then_some(sum as f64)
+    (sum > 0).then_some(sum as f64 / INNER as f64)
 }

@@ -5,7 +5,7 @@ mod text;
 
 use super::output;
 use clap::Args;
-use kvarto::backend::wgpu::{AdapterChoice, AdapterReport, OpenOptions, WgpuBackend, adapters};
+use kvarto::backend::wgpu::{AdapterChoice, AdapterReport, WgpuBackend, adapters};
 use kvarto::backend::{Backend, Caps, CpuBackend};
 use kvarto::selftest::{self, FORMATS, HEAD_SIZES, KernelReport, SelfTest, Support, Verdict};
 use kvarto::{Error, ErrorKind, Result};
@@ -109,7 +109,7 @@ fn open(report: Option<&AdapterReport>) -> Result<Box<dyn Backend>> {
         None => Box::new(CpuBackend::new(0)?),
         Some(r) => {
             let choice = AdapterChoice::Api { api: r.api.clone(), index: r.index };
-            Box::new(WgpuBackend::open_with(&choice, &OpenOptions::default())?)
+            Box::new(WgpuBackend::open_with(&choice, &super::backend::trusting())?)
         }
     })
 }

@@ -44,6 +44,11 @@ pub fn attention(
     let bytes_per_s = measured.read_bytes as f64 / best.median * 1e9;
     let flops_per_s = measured.flops / best.median * 1e9;
     let pages: Vec<Json> = measured.pages.iter().map(|((k, v), n)| json!({"k": k, "v": v, "pages": n})).collect();
+    let by_kernel: Vec<Json> = measured
+        .by_kernel
+        .iter()
+        .map(|(kernel, dispatches, ns)| json!({"kernel": kernel, "dispatches": dispatches, "mean_us": ns / 1e3}))
+        .collect();
     let (name, rows) = match bench.work {
         Work::Decode => ("decode", 1),
         Work::Prefill { rows } => ("prefill", rows),
@@ -62,6 +67,7 @@ pub fn attention(
         "layers_in_turn": measured.layers,
         "repetitions": bench.repetitions,
         "kernels_us": quantiles(measured.kernels_ns.as_ref(), 1e3),
+        "by_kernel": by_kernel,
         "wall_us": quantiles(Some(&measured.wall_ns), 1e3),
         "read_bytes": measured.read_bytes,
         "bytes_per_s": bytes_per_s,
@@ -75,7 +81,13 @@ pub fn attention(
         "resident_bits_per_value": measured.resident_bits_per_value,
         "fill_seconds": measured.fill_seconds,
     });
+    let each: Vec<String> = measured
+        .by_kernel
+        .iter()
+        .map(|(kernel, dispatches, ns)| format!("{kernel} {} in {}", figure(Some(ns / 1e3)), figure(Some(*dispatches))))
+        .collect();
     let kernels = measured.kernels_ns.as_ref().map_or("no timestamps here".into(), |q| spread(q, 1e3) + " us");
+    let kernels = format!("{kernels}; {} dispatches", each.join(", "));
     let of_cpu = quality.worst_of_cpu.map_or(String::new(), |e| format!(", worst of the CPU's {e:.1e}"));
     let text = format!(
         "{name} {shape}, {} x {} tokens, kv {}, {rows} rows\n\
