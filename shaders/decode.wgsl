@@ -30,6 +30,7 @@ const SEGMENTS: u32 = 16u;
 const SLICES: u32 = WORKGROUP / V4;
 const STRIDE4: u32 = V4 + 1u;
 
+#unzeroed
 var<workgroup> queries: array<vec4<f32>, K4 * CHUNK>;
 // Logits, then probabilities times V scale, of BLOCK tokens: 4 vectors an element. Also scratch.
 var<workgroup> weights: array<vec4<f32>, BLOCK * QUADS>;

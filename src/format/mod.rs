@@ -122,7 +122,8 @@ pub trait Codec: Send + Sync {
     /// uniform control flow by all `WORKGROUP` threads (a constant of the kernel's, a power of two
     /// from 64 to 256), `lid` the thread's index; reads values through the kernel's
     /// `fn source4(token: u32, c4: u32) -> vec4<f32>` and writes every word of the page. Declares at
-    /// most 12 KiB of workgroup memory, its names led by `{p}_`; on return all of it may be reused.
+    /// most 12 KiB of workgroup memory, its names led by `{p}_`; on return all of it may be reused. A line
+    /// `//#unzeroed` claims that every word of it is written before it is read: it is then not cleared at entry.
     fn wgsl_encode(&self, prefix: &str) -> String;
 
     /// CUDA text for reading, which is also C: the layout's functions, and

@@ -7,7 +7,7 @@ use kvarto::format::FormatRegistry;
 use kvarto::kernel::convert;
 use kvarto::shape::{PageGeometry, Side};
 
-const FORMATS: [&str; 10] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine"];
+pub const FORMATS: [&str; 10] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine"];
 
 #[test]
 fn every_built_in_format_is_tested() {
@@ -15,7 +15,7 @@ fn every_built_in_format_is_tested() {
     assert!(registry.iter().map(|(_, format)| format.name()).eq(FORMATS));
 }
 
-fn codec(name: &str, side: Side, geometry: PageGeometry) -> CodecUse {
+pub fn codec(name: &str, side: Side, geometry: PageGeometry) -> CodecUse {
     let registry = FormatRegistry::builtin();
     let (_, format) = registry.by_name(name).expect("a built-in format");
     CodecUse { format: name.into(), codec: format.codec(side, geometry).expect("a supported geometry") }
@@ -29,7 +29,7 @@ fn buffer(backend: &mut dyn Backend, words: &[u32]) -> BufferSlice {
 }
 
 /// Converts page by page, `valid[i]` tokens of page i, into slots in reverse order; the destination starts as NaN.
-fn run(backend: &mut dyn Backend, src: &CodecUse, dst: &CodecUse, pages: &[u32], valid: &[usize]) -> Vec<u32> {
+pub fn run(backend: &mut dyn Backend, src: &CodecUse, dst: &CodecUse, pages: &[u32], valid: &[usize]) -> Vec<u32> {
     let (count, words) = (valid.len(), dst.codec.layout().page_words);
     assert_eq!(pages.len(), count * src.codec.layout().page_words);
     let mut tables = vec![POISON; 8];
@@ -53,7 +53,7 @@ fn run(backend: &mut dyn Backend, src: &CodecUse, dst: &CodecUse, pages: &[u32],
 }
 
 /// Pages of values that find the edges: zeros, tiny and huge rows, ties between codes, infinities, NaN.
-fn edges(geometry: PageGeometry, random: &mut Random) -> Vec<Vec<f32>> {
+pub fn edges(geometry: PageGeometry, random: &mut Random) -> Vec<Vec<f32>> {
     let PageGeometry { tokens, head_dim } = geometry;
     let mut plain = random.normal(tokens * head_dim);
     plain[..head_dim].fill(0.0);

@@ -11,6 +11,7 @@ mod support;
 mod attend;
 mod codes;
 mod faults;
+mod poisoned;
 mod rows;
 
 use kvarto::backend::CpuBackend;

@@ -156,7 +156,8 @@ fn phase(first: usize, stride: usize, words: usize, gather: &str) -> String {
 }
 
 /// The encoder around its phases. Workgroup memory at most: 8,960 bytes.
-const ENCODE: &str = "var<workgroup> {p}_bits: array<atomic<u32>, {bits_words}>;
+const ENCODE: &str = "//#unzeroed
+var<workgroup> {p}_bits: array<atomic<u32>, {bits_words}>;
 var<workgroup> {p}_rows: array<vec2<f32>, {sub_tokens}>;
 var<workgroup> {p}_scalars: array<u32, {sub_tokens}>;
 
