@@ -22,6 +22,10 @@ fn json_says_what_passed() {
         let (worst, allowed) = (test["worst_error"].as_f64(), test["allowed"].as_f64());
         // Within the limit, and near enough to it that a wrong result would not pass.
         assert!(worst <= allowed && worst >= allowed.map(|a| a / 50.0), "{test}");
+        // Whatever the format: only arithmetic is in it.
+        assert!(allowed <= Some(1e-5), "{test}");
+        let (nmse, known) = (test["nmse"].as_f64(), test["known_nmse"].as_f64());
+        assert!(nmse <= known.map(|k| 1.15 * k) && nmse >= known.map(|k| k / 1.15), "{test}");
     }
     // Ten formats, two sides, five head sizes.
     assert_eq!(adapters[0]["formats"].as_array().map(Vec::len), Some(100));

@@ -142,12 +142,12 @@ impl Examined {
         self.kernels = selftest::kernels(backend.as_mut())?;
         log::info!("{}: kernels after {:?}", self.word, self.kernels.iter().map(|k| k.time).sum::<Duration>());
         let mut held = Some(backend);
-        for (format, tolerance) in FORMATS {
+        for (format, known_nmse) in FORMATS {
             let backend = match held.take() {
                 Some(backend) => backend,
                 None => open(self.report.as_ref())?,
             };
-            let (back, verdict) = test.run(backend, format, tolerance);
+            let (back, verdict) = test.run(backend, format, known_nmse);
             // After a fault the device itself may be in trouble: the next format gets a fresh one.
             held = back.filter(|_| verdict.fault.is_none());
             log::info!("{}: {format} {:?}", self.word, verdict);
