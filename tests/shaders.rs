@@ -78,6 +78,14 @@ fn accept(spec: &Specialisation) -> String {
     let size: u32 = module.entry_points[0].workgroup_size.iter().product();
     assert!(module.entry_points.len() == 1 && size <= 256, "{}", spec.key());
 
+    // What the poisoned variant fills is all that there is.
+    let poison = AssembleOptions { poison_workgroup: true, ..AssembleOptions::default() };
+    let poisoned = assemble(spec, &poison).unwrap_or_else(|e| panic!("{}: {e}", spec.key())).text;
+    for (_, variable) in of(|s| matches!(s, naga::AddressSpace::WorkGroup)) {
+        let name = variable.name.as_deref().expect("a name");
+        let filled = [format!("{name}[poison_at]"), format!("&{name}, poison_word")];
+        assert!(filled.iter().any(|f| poisoned.contains(f)), "{}: {name} is not filled", spec.key());
+    }
     let words = naga::back::spv::write_vec(&module, &info, &naga::back::spv::Options::default(), None);
     assert!(words.unwrap_or_else(|e| panic!("{}: {e}", spec.key())).len() > 100);
     let msl = naga::back::msl::Options { fake_missing_bindings: true, ..Default::default() };

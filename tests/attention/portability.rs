@@ -212,7 +212,7 @@ fn supported_head_sizes_run() {
     ];
     for dim in [8, 40, 64, 72, 80, 96, 112, 120, 128, 160, 192, 256, 512] {
         for formats in formats {
-            if crate::grid::head_dim(formats(0, 0).0, dim) != dim {
+            if crate::harness::grid::head_dim(formats(0, 0).0, dim) != dim {
                 continue;
             }
             let case =

@@ -11,6 +11,7 @@ mod support;
 mod attend;
 mod codes;
 mod faults;
+mod grid;
 mod poisoned;
 mod rows;
 
