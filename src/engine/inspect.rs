@@ -15,22 +15,24 @@ pub(crate) struct StoredPage {
 }
 
 impl Engine {
-    /// The pages of a sequence in cache group `group`, by `layer in group × KV heads + KV head`, then in order. Waits
+    /// The pages that a sequence holds in cache group `group`, by `layer in group × KV heads + KV head`, then in order. Waits
     /// for the device.
     ///
     /// # Errors
     /// `Shape` for an unknown sequence, and whatever the device says.
     pub(crate) fn stored_pages(&mut self, seq: SeqId, group: usize) -> Result<Vec<Vec<StoredPage>>> {
         let sequence = self.sequence(seq)?;
-        let (pages, cached) = (sequence.groups[group].pages.clone(), sequence.cached() as usize);
+        let rows = &sequence.groups[group];
+        let (pages, first, logical) = (rows.pages.clone(), rows.first, sequence.logical as usize);
         let size = self.groups[group].shape.page_tokens;
         let mut segments: BTreeMap<_, Vec<u32>> = BTreeMap::new();
         let mut stored = Vec::with_capacity(pages.len());
         for row in &pages {
             let mut of_row = Vec::with_capacity(row.len());
             for (at, &id) in row.iter().enumerate() {
+                let at = first + at;
                 let slots = self.groups[group].pool.page(id).slots();
-                let held = cached.saturating_sub(at * size).min(size);
+                let held = logical.saturating_sub(at * size).min(size);
                 let mut page = StoredPage { formats: Default::default(), rows: Default::default() };
                 for (i, side) in Side::BOTH.into_iter().enumerate() {
                     let (format, slot) = slots.side(side);
