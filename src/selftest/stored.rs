@@ -10,10 +10,10 @@ use crate::shape::{PageGeometry, Side};
 use std::sync::Arc;
 
 /// How far a value may be from what the CPU stores, as a fraction of it: nothing, as encoders work in integers and in
-/// sums that every device rounds alike; but `tq3` has a row's scale from a sum of squares, which a device may fuse, and
-/// rounds it to 16 bits, one way or the other.
+/// sums that every device rounds alike; but the `tq` formats have a row's scale from a sum of squares, which a device may
+/// fuse, and round it to 16 bits, one way or the other.
 fn slack(format: &str) -> f32 {
-    if format == "tq3" { 1.1e-3 } else { 0.0 }
+    if format.starts_with("tq") { 1.1e-3 } else { 0.0 }
 }
 
 /// A value next to a boundary between two codes may be stored as either; a value further from it than this fraction of
