@@ -95,6 +95,9 @@ fn page_lists(
     lists
 }
 
+/// Tokens below which an item costs more than it spares: its partial states have to be written and merged.
+const LEAST_TOKENS: usize = 64;
+
 /// Splits lists into items that keep the backend busy.
 fn items(limits: &Limits, entries: &[Entry], lists: &[List]) -> Vec<Item> {
     let states_per_entry = entries.iter().map(|e| e.rows as usize * limits.group).max().unwrap_or(1);
@@ -107,7 +110,7 @@ fn items(limits: &Limits, entries: &[Entry], lists: &[List]) -> Vec<Item> {
     let target = limits.target_items.clamp(1, (most_items / totals.len().max(1)).max(1));
     let mut items = Vec::with_capacity(lists.len());
     for (at, List { ids, class, .. }) in lists.iter().enumerate() {
-        let pages_per_item = totals[class].div_ceil(target).max(1);
+        let pages_per_item = totals[class].div_ceil(target).max(LEAST_TOKENS / limits.page_tokens).max(1);
         // Even shares: 33 pages at 32 an item are two items of 17 and 16, not of 32 and 1.
         let share = ids.len().div_ceil(ids.len().div_ceil(pages_per_item));
         let starts = (0..ids.len()).step_by(share);

@@ -11,6 +11,7 @@ const GEOMETRIES: [(usize, usize); 8] =
 
 struct Gpu {
     name: String,
+    gl: bool,
     device: wgpu::Device,
     queue: wgpu::Queue,
 }
@@ -25,15 +26,19 @@ fn adapters() -> Vec<Gpu> {
         let limits = wgpu::Limits::downlevel_defaults().or_worse_values_from(&adapter.limits());
         let request = wgpu::DeviceDescriptor { required_limits: limits, ..Default::default() };
         let (device, queue) = pollster::block_on(adapter.request_device(&request)).ok()?;
-        Some(Gpu { name: format!("{} ({:?})", info.name, info.backend), device, queue })
+        Some(Gpu {
+            gl: info.backend == wgpu::Backend::Gl,
+            name: format!("{} ({:?})", info.name, info.backend),
+            device,
+            queue,
+        })
     };
     found.into_iter().filter_map(open).collect()
 }
 
 impl Gpu {
-    /// Runs one workgroup of `entry` with `buffers` (binding, contents) and returns those contents after.
-    fn run(&self, module: &wgpu::ShaderModule, entry: &str, buffers: &[(u32, &[u32])]) -> Vec<Vec<u32>> {
-        let pipeline = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+    fn pipeline(&self, module: &wgpu::ShaderModule, entry: &str) -> wgpu::ComputePipeline {
+        self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: None,
             layout: None,
             module,
@@ -44,7 +49,11 @@ impl Gpu {
                 ..Default::default()
             },
             cache: None,
-        });
+        })
+    }
+
+    /// Runs one workgroup with `buffers` (binding, contents) and returns those contents after.
+    fn run(&self, pipeline: &wgpu::ComputePipeline, buffers: &[(u32, &[u32])]) -> Vec<Vec<u32>> {
         let make = |contents: &[u32], usage| {
             let contents = contents.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
             self.device.create_buffer_init(&wgpu::util::BufferInitDescriptor {
@@ -70,7 +79,7 @@ impl Gpu {
         let mut encoder = self.device.create_command_encoder(&Default::default());
         {
             let mut pass = encoder.begin_compute_pass(&Default::default());
-            pass.set_pipeline(&pipeline);
+            pass.set_pipeline(pipeline);
             pass.set_bind_group(0, &group, &[]);
             pass.dispatch_workgroups(1, 1, 1);
         }
@@ -199,10 +208,12 @@ fn pages_agree_with_the_cpus() {
     }
     for gpu in &gpus {
         let mut pages = 0;
-        for (_, format) in FormatRegistry::builtin().iter() {
+        for (number, (_, format)) in FormatRegistry::builtin().iter().enumerate() {
             for side in Side::BOTH {
                 for (i, (tokens, head_dim)) in GEOMETRIES.into_iter().enumerate() {
-                    if !super::takes(format.name(), head_dim) {
+                    // Mesa's GL takes a second for each: every third geometry, others with each format and side.
+                    let left_out = gpu.gl && !(i + number + usize::from(side == Side::V)).is_multiple_of(3);
+                    if left_out || !super::takes(format.name(), head_dim) {
                         continue;
                     }
                     let what = format!("{}: {} {side:?} P={tokens} D={head_dim}", gpu.name, format.name());
@@ -210,13 +221,14 @@ fn pages_agree_with_the_cpus() {
                     let source = wgpu::ShaderSource::Wgsl(kernel(&*codec, [64, 128, 256][i % 3]).into());
                     let module = gpu.device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
                     let words = codec.layout().page_words;
+                    let encode = gpu.pipeline(&module, "encode");
                     for faults in [false, true] {
                         let values = rows(tokens, head_dim, faults);
                         let mut want = vec![0; words];
                         codec.encode(&values, &mut want);
                         let bits: Vec<u32> = values.iter().map(|x| x.to_bits()).collect();
                         let slab = vec![0xdead_beefu32; words + 16];
-                        let got = gpu.run(&module, "encode", &[(0, &bits), (1, &slab)]).remove(1);
+                        let got = gpu.run(&encode, &[(0, &bits), (1, &slab)]).remove(1);
                         assert!(got[..8].iter().chain(&got[words + 8..]).all(|w| *w == 0xdead_beef), "{what}: overrun");
                         assert_pages_agree(&what, format.name(), &*codec, &got[8..words + 8], &want);
                         pages += 1;
@@ -233,7 +245,7 @@ fn pages_agree_with_the_cpus() {
                         slab[at..at + tokens].iter_mut().for_each(|pair| *pair |= 0x0400_0400);
                     }
                     let out = vec![0u32; tokens * head_dim];
-                    let got = gpu.run(&module, "decode", &[(1, &slab), (2, &out)]).remove(1);
+                    let got = gpu.run(&gpu.pipeline(&module, "decode"), &[(1, &slab), (2, &out)]).remove(1);
                     let mut want = vec![0.0; tokens * head_dim];
                     codec.decode(&slab[8..words + 8], 0..tokens, &mut want);
                     assert_values_agree(&what, format.name(), &got, &want);
