@@ -1,6 +1,7 @@
 // Index of the largest value of a row; the lowest of equal ones; 0xffffffff when the row holds a NaN.
 // One workgroup a row. All comparisons are of integers.
 
+#unzeroed
 var<workgroup> keys: array<u32, WORKGROUP>;
 var<workgroup> places: array<u32, WORKGROUP>;
 

@@ -13,6 +13,8 @@ const_assert (K_DIM % 4u == 0u && V_DIM % 4u == 0u);
 const_assert (K_DIM <= 512u);
 
 const K4: u32 = K_DIM / 4u;
+// Head sizes are multiples of 8.
+const K_STEP: u32 = select(2u, 4u, K4 % 4u == 0u);
 const V4: u32 = V_DIM / 4u;
 const VECTORS: u32 = ROWS * GROUP;
 // Query vectors of a chunk: 8, fewer where 8 KiB would not hold them.
@@ -28,6 +30,7 @@ const SEGMENTS: u32 = 16u;
 const SLICES: u32 = WORKGROUP / V4;
 const STRIDE4: u32 = V4 + 1u;
 
+#unzeroed
 var<workgroup> queries: array<vec4<f32>, K4 * CHUNK>;
 // Logits, then probabilities times V scale, of BLOCK tokens: 4 vectors an element. Also scratch.
 var<workgroup> weights: array<vec4<f32>, BLOCK * QUADS>;
@@ -203,14 +206,41 @@ fn main(
             var sb0 = vec4<f32>(0.0);
             var sb1 = vec4<f32>(0.0);
             if (live_a || live_b) {
-                for (var c = 0u; c < K4; c++) {
-                    let key_a = k_load4(page_a.k_base, token_a, c);
-                    sa0 = accumulate(sa0, key_a, c, 0u);
-                    if (CHUNK > 4u) { sa1 = accumulate(sa1, key_a, c, 4u); }
+                // Several loads are under way at a time: one after another, their latency would be all there is.
+                for (var c = 0u; c < K4; c += K_STEP) {
+                    let a0 = k_load4(page_a.k_base, token_a, c);
+                    let a1 = k_load4(page_a.k_base, token_a, c + 1u);
+                    var a2 = vec4<f32>(0.0);
+                    var a3 = vec4<f32>(0.0);
+                    if (K_STEP > 2u) {
+                        a2 = k_load4(page_a.k_base, token_a, c + 2u);
+                        a3 = k_load4(page_a.k_base, token_a, c + 3u);
+                    }
+                    var b0 = vec4<f32>(0.0);
+                    var b1 = vec4<f32>(0.0);
+                    var b2 = vec4<f32>(0.0);
+                    var b3 = vec4<f32>(0.0);
                     if (TPT > 1u) {
-                        let key_b = k_load4(page_b.k_base, token_b, c);
-                        sb0 = accumulate(sb0, key_b, c, 0u);
-                        if (CHUNK > 4u) { sb1 = accumulate(sb1, key_b, c, 4u); }
+                        b0 = k_load4(page_b.k_base, token_b, c);
+                        b1 = k_load4(page_b.k_base, token_b, c + 1u);
+                        if (K_STEP > 2u) {
+                            b2 = k_load4(page_b.k_base, token_b, c + 2u);
+                            b3 = k_load4(page_b.k_base, token_b, c + 3u);
+                        }
+                    }
+                    sa0 = accumulate(accumulate(sa0, a0, c, 0u), a1, c + 1u, 0u);
+                    if (K_STEP > 2u) { sa0 = accumulate(accumulate(sa0, a2, c + 2u, 0u), a3, c + 3u, 0u); }
+                    if (CHUNK > 4u) {
+                        sa1 = accumulate(accumulate(sa1, a0, c, 4u), a1, c + 1u, 4u);
+                        if (K_STEP > 2u) { sa1 = accumulate(accumulate(sa1, a2, c + 2u, 4u), a3, c + 3u, 4u); }
+                    }
+                    if (TPT > 1u) {
+                        sb0 = accumulate(accumulate(sb0, b0, c, 0u), b1, c + 1u, 0u);
+                        if (K_STEP > 2u) { sb0 = accumulate(accumulate(sb0, b2, c + 2u, 0u), b3, c + 3u, 0u); }
+                        if (CHUNK > 4u) {
+                            sb1 = accumulate(accumulate(sb1, b0, c, 4u), b1, c + 1u, 4u);
+                            if (K_STEP > 2u) { sb1 = accumulate(accumulate(sb1, b2, c + 2u, 4u), b3, c + 3u, 4u); }
+                        }
                     }
                 }
                 let scale_a = k_scale(page_a.k_base, token_a);
@@ -302,19 +332,94 @@ fn main(
                     let all_seen = here > 0u && low + here - 1u <= first_query;
 #endif
                     if (all_seen) {
-                        for (var t = slice; t < here; t += SLICES) {
-                            let value = v_load4(page.v_base, token0 + t, c4);
-                            let w0 = weights[(p * RUN + t) * QUADS];
-                            o0 += w0.x * value;
-                            if (CHUNK > 1u) { o1 += w0.y * value; }
-                            if (CHUNK > 2u) { o2 += w0.z * value; }
-                            if (CHUNK > 3u) { o3 += w0.w * value; }
-                            if (CHUNK > 4u) {
-                                let w1 = weights[(p * RUN + t) * QUADS + 1u];
-                                o4 += w1.x * value;
-                                if (CHUNK > 5u) { o5 += w1.y * value; }
-                                if (CHUNK > 6u) { o6 += w1.z * value; }
-                                if (CHUNK > 7u) { o7 += w1.w * value; }
+                        var t = slice;
+                        for (; t + 3u * SLICES < here; t += 4u * SLICES) {
+                            let value0 = v_load4(page.v_base, token0 + t, c4);
+                            let value1 = v_load4(page.v_base, token0 + t + SLICES, c4);
+                            let value2 = v_load4(page.v_base, token0 + t + 2u * SLICES, c4);
+                            let value3 = v_load4(page.v_base, token0 + t + 3u * SLICES, c4);
+                            {
+                                let value = value0;
+                                let at = (p * RUN + t) * QUADS;
+                                let w0 = weights[at];
+                                o0 += w0.x * value;
+                                if (CHUNK > 1u) { o1 += w0.y * value; }
+                                if (CHUNK > 2u) { o2 += w0.z * value; }
+                                if (CHUNK > 3u) { o3 += w0.w * value; }
+                                if (CHUNK > 4u) {
+                                    let w1 = weights[at + 1u];
+                                    o4 += w1.x * value;
+                                    if (CHUNK > 5u) { o5 += w1.y * value; }
+                                    if (CHUNK > 6u) { o6 += w1.z * value; }
+                                    if (CHUNK > 7u) { o7 += w1.w * value; }
+                                }
+                            }
+                            {
+                                let value = value1;
+                                let at = (p * RUN + t + SLICES) * QUADS;
+                                let w0 = weights[at];
+                                o0 += w0.x * value;
+                                if (CHUNK > 1u) { o1 += w0.y * value; }
+                                if (CHUNK > 2u) { o2 += w0.z * value; }
+                                if (CHUNK > 3u) { o3 += w0.w * value; }
+                                if (CHUNK > 4u) {
+                                    let w1 = weights[at + 1u];
+                                    o4 += w1.x * value;
+                                    if (CHUNK > 5u) { o5 += w1.y * value; }
+                                    if (CHUNK > 6u) { o6 += w1.z * value; }
+                                    if (CHUNK > 7u) { o7 += w1.w * value; }
+                                }
+                            }
+                            {
+                                let value = value2;
+                                let at = (p * RUN + t + 2u * SLICES) * QUADS;
+                                let w0 = weights[at];
+                                o0 += w0.x * value;
+                                if (CHUNK > 1u) { o1 += w0.y * value; }
+                                if (CHUNK > 2u) { o2 += w0.z * value; }
+                                if (CHUNK > 3u) { o3 += w0.w * value; }
+                                if (CHUNK > 4u) {
+                                    let w1 = weights[at + 1u];
+                                    o4 += w1.x * value;
+                                    if (CHUNK > 5u) { o5 += w1.y * value; }
+                                    if (CHUNK > 6u) { o6 += w1.z * value; }
+                                    if (CHUNK > 7u) { o7 += w1.w * value; }
+                                }
+                            }
+                            {
+                                let value = value3;
+                                let at = (p * RUN + t + 3u * SLICES) * QUADS;
+                                let w0 = weights[at];
+                                o0 += w0.x * value;
+                                if (CHUNK > 1u) { o1 += w0.y * value; }
+                                if (CHUNK > 2u) { o2 += w0.z * value; }
+                                if (CHUNK > 3u) { o3 += w0.w * value; }
+                                if (CHUNK > 4u) {
+                                    let w1 = weights[at + 1u];
+                                    o4 += w1.x * value;
+                                    if (CHUNK > 5u) { o5 += w1.y * value; }
+                                    if (CHUNK > 6u) { o6 += w1.z * value; }
+                                    if (CHUNK > 7u) { o7 += w1.w * value; }
+                                }
+                            }
+                        }
+                        for (; t < here; t += SLICES) {
+                            let value0 = v_load4(page.v_base, token0 + t, c4);
+                            {
+                                let value = value0;
+                                let at = (p * RUN + t) * QUADS;
+                                let w0 = weights[at];
+                                o0 += w0.x * value;
+                                if (CHUNK > 1u) { o1 += w0.y * value; }
+                                if (CHUNK > 2u) { o2 += w0.z * value; }
+                                if (CHUNK > 3u) { o3 += w0.w * value; }
+                                if (CHUNK > 4u) {
+                                    let w1 = weights[at + 1u];
+                                    o4 += w1.x * value;
+                                    if (CHUNK > 5u) { o5 += w1.y * value; }
+                                    if (CHUNK > 6u) { o6 += w1.z * value; }
+                                    if (CHUNK > 7u) { o7 += w1.w * value; }
+                                }
                             }
                         }
                     } else {

@@ -21,6 +21,7 @@ fn put(row: u32, out: u32, sum: f32) {
 // A tile's row has 8 vectors of 4 columns; vector v of row r stands at place v ^ (r & 7), so that threads on
 // neighbouring rows meet different banks. The two tiles are 16 KiB.
 
+#unzeroed
 var<workgroup> x_tile: array<vec4<f32>, 512>;
 var<workgroup> w_tile: array<vec4<f32>, 512>;
 
@@ -118,6 +119,7 @@ alias Sum = vec4<f32>;
 
 const OUT_TILE: u32 = WORKGROUP / LANES * 2u;
 
+#unzeroed
 var<workgroup> sums0: array<Sum, WORKGROUP>;
 var<workgroup> sums1: array<Sum, WORKGROUP>;
 

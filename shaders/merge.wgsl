@@ -11,6 +11,7 @@ const SLICES: u32 = max(1u, WORKGROUP / V_DIM);
 
 #include "lib/hadamard_block.wgsl"
 
+#unzeroed
 // Scratch of reductions; then weights of WORKGROUP partials and where they start.
 var<workgroup> scratch: array<f32, WORKGROUP>;
 var<workgroup> starts: array<u32, WORKGROUP>;
@@ -109,7 +110,11 @@ fn main(
             for (var o = 0u; o < OWN; o++) {
                 let c = channel + o * WORKGROUP;
                 if (c < V_DIM) {
-                    basis_row[c] = sum[o] + select(0.0, basis_row[c], s > 0u);
+                    var before = 0.0;
+                    if (s > 0u) {
+                        before = basis_row[c];
+                    }
+                    basis_row[c] = sum[o] + before;
                 }
             }
         }

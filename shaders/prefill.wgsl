@@ -38,6 +38,7 @@ const STRIDE4: u32 = V4 + 1u;
 const_assert (TEAM * QUADS == WORKGROUP && TOKENS * TEAM == BLOCK && TOKENS >= 1u);
 const_assert (SETS * SPLIT == QUADS && SPLIT * V4 <= WORKGROUP);
 
+#unzeroed
 // A slice of the queries; then probabilities times V scale, [token][quad of vectors].
 var<workgroup> left: array<vec4<f32>, CHUNK * DEPTH>;
 // A slice of the keys; then the teams' maxima or sums, [thread of team][quad].
@@ -162,9 +163,11 @@ fn main(
                     let t = i % BLOCK;
                     let page = pages[t / RUN];
                     let token = (start + t) % PAGE_TOKENS;
+                    var key = vec4<f32>(0.0);
                     if (token < page.valid) {
-                        right[i] = k_load4(page.k_base, token, c + i / BLOCK);
+                        key = k_load4(page.k_base, token, c + i / BLOCK);
                     }
+                    right[i] = key;
                 }
                 workgroupBarrier();
                 for (var d = 0u; d < depth; d++) {

@@ -7,6 +7,7 @@ const KV_HEADS: u32 = Q_HEADS / GROUP;
 
 #include "lib/hadamard_block.wgsl"
 
+#unzeroed
 var<workgroup> sums: array<f32, WORKGROUP>;
 
 @compute @workgroup_size(WORKGROUP)

@@ -1,5 +1,6 @@
 // y = x * inverseSqrt(mean(x^2) + eps) * w; one workgroup a row.
 
+#unzeroed
 var<workgroup> sums: array<f32, WORKGROUP>;
 
 @compute @workgroup_size(WORKGROUP)

@@ -18,6 +18,7 @@ pub mod num;
 pub mod backend;
 pub mod kernel;
 
+pub mod bench;
 pub mod engine;
 pub mod footprint;
 pub mod page;

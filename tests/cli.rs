@@ -14,8 +14,12 @@ mod json;
 #[path = "cli/models.rs"]
 mod models;
 mod support;
+#[path = "cli/terminal.rs"]
+mod terminal;
 #[path = "cli/text.rs"]
 mod text;
+#[path = "cli/unwritable.rs"]
+mod unwritable;
 
 use std::process::{Command, Output, Stdio};
 

@@ -37,6 +37,21 @@ fn what_does_not_fit_is_refused_on_the_cpu() {
     dense::rig::on_cpu(what_does_not_fit_is_refused);
 }
 
+#[cfg(feature = "wgpu")]
+#[test]
+fn kernels_read_only_the_workgroup_memory_that_they_wrote() {
+    dense::rig::poisoned_and_not(|rig| {
+        rms_norm_of_strided_rows(rig);
+        argmax_is_lowest_and_knows_nan(rig);
+        for (weight, rows) in [(WeightType::Q4_0, 3), (WeightType::F16, 70)] {
+            let weights = Weights::random(weight, 96, 67);
+            for path in LinearPath::ALL {
+                check_linear(rig, &weights, rows, true, path, 1000);
+            }
+        }
+    });
+}
+
 /// Multiplies, by segments of `per_segment` rows, and compares with f64 sums over the definition's values.
 fn check_linear(rig: &mut Rig, weights: &Weights, rows: u32, accumulate: bool, path: LinearPath, per_segment: u32) {
     let (columns, outs) = (weights.columns, weights.rows);

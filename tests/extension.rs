@@ -63,7 +63,7 @@ fn codes_stand_where_the_layout_says() {
                 let mut decoded = vec![f32::NAN; values.len()];
                 codec.decode(&page, 0..tokens, &mut decoded);
                 for token in 0..tokens {
-                    let scale = f32::from_bits(layout.read_scalar(&page, 0, token));
+                    let scale = f32::from_bits(layout.read_scalar(&page, 0, token, 0));
                     for channel in 0..head_dim {
                         let at = token * head_dim + channel;
                         let code = layout.read(&page, 0, token, channel) as i32 - 128;

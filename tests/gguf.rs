@@ -267,7 +267,11 @@ fn wrong_shapes_and_counts_are_named() {
     config_refused(with("llama.attention.key_length", V::U32(1 << 20)), ErrorKind::File, &["key_length"]);
     config_refused(with("llama.attention.key_length", V::U32(4)), ErrorKind::Unsupported, &["4", "8"]);
     config_refused(with("llama.block_count", V::U32(0)), ErrorKind::File, &["block_count"]);
-    config_refused(with("llama.block_count", V::U32(2)), ErrorKind::File, &["blk.1.attn_norm.weight"]);
+    config_refused(
+        with("llama.block_count", V::U32(2)),
+        ErrorKind::File,
+        &["block_count` 2", "blk.1.attn_norm.weight"],
+    );
     config_refused(with("llama.vocab_size", V::U32(999)), ErrorKind::Shape, &["vocab_size", "999", "260"]);
     config_refused(with("llama.expert_count", V::U32(8)), ErrorKind::Unsupported, &["8 experts"]);
     config_refused(with("llama.rope.dimension_count", V::U32(7)), ErrorKind::File, &["dimension_count", "7"]);
@@ -278,6 +282,72 @@ fn wrong_shapes_and_counts_are_named() {
     config_refused(tiny_llama(3).without_tensor("blk.0.ffn_up.weight"), ErrorKind::File, &["blk.0.ffn_up.weight"]);
     let bias = tiny_llama(3).tensor_f32("blk.0.attn_q.bias", &[16], &[0.0; 16]);
     config_refused(bias, ErrorKind::Unsupported, &["blk.0.attn_q.bias"]);
+}
+
+/// A file with every key of the shape stated; each key, changed alone, must be refused by name with its value.
+#[test]
+fn no_key_of_the_shape_is_believed_alone() {
+    let whole = || {
+        tiny_llama(3)
+            .key("llama.attention.key_length", V::U32(8))
+            .key("llama.attention.value_length", V::U32(8))
+            .key("llama.rope.dimension_count", V::U32(8))
+            .key("llama.rope.freq_base", V::F32(10_000.0))
+            .key("llama.rope.scaling.type", "yarn")
+            .key("llama.rope.scaling.factor", V::F32(2.0))
+            .key("llama.rope.scaling.original_context_length", V::U32(64))
+            .key("llama.vocab_size", V::U32(260))
+    };
+    let config = ModelConfig::from_gguf(&Gguf::parse(whole().build()).unwrap()).unwrap();
+    assert_eq!((config.head_dim, config.rope.dim_count, config.context_length), (8, 8, 128));
+    let counts: [(&str, u32, &[u32]); 11] = [
+        ("block_count", 1, &[]),
+        ("embedding_length", 16, &[]),
+        ("feed_forward_length", 24, &[]),
+        ("attention.head_count", 2, &[]),
+        ("attention.head_count_kv", 1, &[]),
+        ("attention.key_length", 8, &[]),
+        ("attention.value_length", 8, &[]),
+        ("rope.dimension_count", 8, &[]),
+        // Fewer tokens than rows are padding, and a shorter context is a choice.
+        ("vocab_size", 260, &[0, 1, 130, 258, 259]),
+        ("context_length", 128, &[64, 126, 127, 129, 130, 256]),
+        ("rope.scaling.original_context_length", 64, &[1, 32, 62, 63, 65, 66, 128]),
+    ];
+    for (name, right, harmless) in counts {
+        let (half, double) = (right / 2, right * 2);
+        let near = [right - 1, right + 1, right.saturating_sub(2), right + 2, half, double];
+        for value in [0, 1, 1 << 20, 1 << 25, 1 << 31, u32::MAX].into_iter().chain(near) {
+            if value == right || harmless.contains(&value) {
+                continue;
+            }
+            let key = format!("llama.{name}");
+            let gguf = Gguf::parse(whole().set(&key, V::U32(value)).build()).unwrap();
+            let error = ModelConfig::from_gguf(&gguf).expect_err(&format!("{key} {value}"));
+            assert!(error.message().contains(&key), "{key} {value}: {error}");
+            assert!(error.message().contains(&value.to_string()), "{key} {value}: {error}");
+            assert!(!error.remedy().is_empty(), "{error}");
+        }
+    }
+    for (name, value) in [
+        ("rope.freq_base", 1.0f32),
+        ("rope.freq_base", f32::INFINITY),
+        ("rope.scaling.factor", 1e-4),
+        ("rope.scaling.factor", -2.0),
+        ("attention.layer_norm_rms_epsilon", 0.0),
+        ("attention.layer_norm_rms_epsilon", 0.5),
+        ("attention.layer_norm_rms_epsilon", -1e-5),
+    ] {
+        let kind = ErrorKind::File;
+        config_refused(
+            whole().set(&format!("llama.{name}"), V::F32(value)),
+            kind,
+            &[&format!("llama.{name}"), "wanted"],
+        );
+    }
+    // A whole block that the count leaves out.
+    let more = whole().tensor_f32("blk.1.attn_norm.weight", &[16], &[1.0; 16]);
+    config_refused(more, ErrorKind::File, &["blk.1.attn_norm.weight", "llama.block_count` 1"]);
 }
 
 #[test]
@@ -303,7 +373,8 @@ fn rope_scaling_is_read() {
     let yarn = tiny_llama(3)
         .key("llama.rope.scaling.type", "yarn")
         .key("llama.rope.scaling.factor", V::F32(4.0))
-        .key("llama.rope.scaling.original_context_length", V::U32(4096));
+        .key("llama.rope.scaling.original_context_length", V::U32(4096))
+        .set("llama.context_length", V::U32(16_384));
     let RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, attn_factor } = read(yarn).scaling else {
         panic!("not yarn")
     };

@@ -17,6 +17,11 @@ mod support;
 
 const DIMS: [usize; 6] = [64, 80, 96, 128, 192, 256];
 
+/// Whether a format is for a head size: blocks are of 32 channels.
+fn takes(format: &str, head_dim: usize) -> bool {
+    !["q8_0", "q4_0"].contains(&format) || head_dim.is_multiple_of(32)
+}
+
 /// Every built-in format on both sides at `dims` and all page sizes, with a name for messages.
 fn codecs(dims: &[usize]) -> Vec<(String, Arc<dyn Codec>)> {
     let mut all = Vec::new();
@@ -24,7 +29,12 @@ fn codecs(dims: &[usize]) -> Vec<(String, Arc<dyn Codec>)> {
         for side in Side::BOTH {
             for &head_dim in dims {
                 for tokens in PAGE_TOKENS {
-                    let codec = format.codec(side, PageGeometry { tokens, head_dim }).expect("a legal geometry");
+                    let geometry = PageGeometry { tokens, head_dim };
+                    if !takes(format.name(), head_dim) {
+                        assert!(format.codec(side, geometry).is_err(), "{} takes {head_dim}", format.name());
+                        continue;
+                    }
+                    let codec = format.codec(side, geometry).expect("a legal geometry");
                     all.push((format!("{}_{}_{head_dim}_{tokens}", format.name(), side.as_str()), codec));
                 }
             }
@@ -65,8 +75,8 @@ fn layouts_are_injective_and_in_bounds() {
         }
         for (s, scalar) in layout.scalars.iter().enumerate() {
             assert_eq!(scalar.offset_words % 4, 0, "{name}");
-            for t in 0..if scalar.per == Per::Token { tokens } else { 1 } {
-                let (word, shift) = layout.scalar_position(s, t);
+            for (t, c) in scalar.owners(layout.geometry) {
+                let (word, shift) = layout.scalar_position(s, t, c);
                 take(word, shift, scalar.bits, scalar.offset_words, scalar.words, scalar.name);
             }
         }
@@ -80,7 +90,9 @@ fn documented_formulas_hold() {
     for d in [128, 256] {
         for side in Side::BOTH {
             let (half, byte) = (layout("f16", side, page, d), layout("fp8", side, page, d));
-            let tq3 = layout("tq3", side, page, d);
+            let (tq3, tq2, tq4) =
+                (layout("tq3", side, page, d), layout("tq2", side, page, d), layout("tq4", side, page, d));
+            let (q8, q4) = (layout("q8_0", side, page, d), layout("q4_0", side, page, d));
             for t in 0..page {
                 for c in 0..d {
                     let (at_half, at_byte) = match side {
@@ -90,11 +102,24 @@ fn documented_formulas_hold() {
                     assert_eq!(half.position(0, t, c), (at_half / 4, 8 * (at_half % 4) as u32));
                     assert_eq!(byte.position(0, t, c), (at_byte / 4, 8 * (at_byte % 4) as u32));
                     assert_eq!(tq3.position(0, t, c), tq3_plane2(side, t, c), "plane2 {t} {c}");
+                    assert_eq!(tq2.position(0, t, c), tq3_plane2(side, t, c), "plane2 {t} {c}");
+                    assert_eq!(tq4.position(0, t, c), tq4_plane4(side, t, c), "plane4 {t} {c}");
+                    assert_eq!(q8.position(0, t, c), byte.position(0, t, c));
+                    let (at_nibble, block) = match side {
+                        Side::K => (((c / 32) * 64 + t) * 32 + c % 32, (c / 32) * 64 + t),
+                        Side::V => (t * d + c, t * (d / 32) + c / 32),
+                    };
+                    assert_eq!(q4.position(0, t, c), (at_nibble / 8, 4 * (at_nibble % 8) as u32));
+                    for (q, bytes) in [(&q8, 64 * d), (&q4, 32 * d)] {
+                        assert_eq!(q.scalar_position(0, t, c), (bytes / 4 + block / 2, 16 * (block % 2) as u32));
+                    }
                     let (word, bit) = tq3_plane1(side, t, c);
                     assert_eq!(tq3.position(1, t, c), ((16 * d + 128) / 4 + word, bit), "plane1 {t} {c}");
                 }
                 let index = 8 * (t % 8) + 2 * (t / 16) + (t / 8) % 2;
-                assert_eq!(tq3.scalar_position(0, t), (16 * d / 4 + index / 2, 16 * (index % 2) as u32));
+                assert_eq!(tq3.scalar_position(0, t, 0), (16 * d / 4 + index / 2, 16 * (index % 2) as u32));
+                assert_eq!(tq2.scalar_position(0, t, 0), tq3.scalar_position(0, t, 0));
+                assert_eq!(tq4.scalar_position(0, t, 0), (32 * d / 4 + index / 2, 16 * (index % 2) as u32));
             }
             assert_eq!((half.page_bytes(), byte.page_bytes()), (128 * d, 64 * d + 16));
             assert_eq!(tq3.page_bytes(), if d == 128 { 3200 } else { 6272 });
@@ -130,6 +155,12 @@ fn tq3_plane1(side: Side, token: usize, c: usize) -> (usize, u32) {
     (word, (4 * n + 2 * (i % 2) + s) as u32)
 }
 
+fn tq4_plane4(side: Side, token: usize, c: usize) -> (usize, u32) {
+    let [t, i, j, n, s] = l6(side, token, c);
+    let unit = (8 * (c / 128) + 2 * t + i / 2) * 32 + j;
+    (unit * 4 + 2 * (i % 2) + s, 4 * n as u32)
+}
+
 /// Words of a page, the same in C and Rust: any bits, NaN scales among them.
 fn filled(words: usize) -> Vec<u32> {
     (0..words as u32).map(|i| (i + 1).wrapping_mul(2654435761) ^ (i << 7)).collect()
@@ -157,8 +188,16 @@ fn c_program(codecs: &[(String, Arc<dyn Codec>)]) -> String {
                 "{each_token} for (unsigned c = 0; c < {head_dim}u; ++c) put({p}_word(t, c) * 32u + {p}_shift(t, c));"
             );
         }
-        for s in layout.scalars.iter().map(|s| format!("{name}_{}", s.name)) {
-            let _ = writeln!(body, "{each_token} put({s}_word(t) * 32u + {s}_shift(t));");
+        for scalar in &layout.scalars {
+            let s = format!("{name}_{}", scalar.name);
+            let _ = match scalar.per {
+                Per::Block(channels) => writeln!(
+                    body,
+                    "{each_token} for (unsigned c = 0; c < {head_dim}u; c += {channels}u) \
+                     put({s}_word(t, c) * 32u + {s}_shift(t, c));"
+                ),
+                _ => writeln!(body, "{each_token} put({s}_word(t) * 32u + {s}_shift(t));"),
+            };
         }
         let _ = writeln!(
             body,
@@ -205,9 +244,13 @@ fn emitted_c_agrees_with_rust() {
             }
         }
         for s in 0..layout.scalars.len() {
-            for t in 0..tokens {
-                let (word, shift) = layout.scalar_position(s, t);
-                assert_eq!(next(), word as u32 * 32 + shift, "{name} scalar {s} {t}");
+            let step = match layout.scalars[s].per {
+                Per::Block(channels) => channels as usize,
+                _ => head_dim,
+            };
+            for (t, c) in (0..tokens).flat_map(|t| (0..head_dim).step_by(step).map(move |c| (t, c))) {
+                let (word, shift) = layout.scalar_position(s, t, c);
+                assert_eq!(next(), word as u32 * 32 + shift, "{name} scalar {s} ({t}, {c})");
             }
         }
         let mut out = vec![0.0; tokens * head_dim];

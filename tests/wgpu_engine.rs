@@ -62,6 +62,9 @@ fn the_same_work_gives_the_same_results_and_makes_no_pipeline() {
         case("tq3", "hadamard", 64, 64, 2e-2),
         case("k=fp8,v=tq3", "mean", 16, 64, 2e-2),
         case("tq3", "mean", 128, 80, 2e-2),
+        case("k=tq4,v=tq2", "hadamard", 32, 64, 4e-2),
+        case("k=q8_0,v=q4_0", "none", 16, 64, 1e-4),
+        case("q3_affine", "none", 64, 80, 1e-4),
     ];
     for (seed, case) in cases.iter().enumerate() {
         let Some(backend) = vulkan(&OpenOptions::default()) else { return };

@@ -3,6 +3,7 @@
 // The order of additions is the CPU's (num::hadamard::fwht), so that rows of whole numbers agree to the bit.
 #include "lib/hadamard.wgsl"
 
+#unzeroed
 var<workgroup> basis_row: array<f32, BASIS_MAX>;
 
 // 1/sqrt(block) for a power of two: exact powers, times one rounded constant for odd exponents.

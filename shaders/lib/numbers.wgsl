@@ -27,6 +27,14 @@ fn f16_unpack(w: u32) -> vec2<f32> {
     return unpack2x16float(w);
 }
 
+// The value of f16 bits of a finite number, exact: devices may flush f16 subnormals in f16_unpack.
+fn f16_value(bits: u32) -> f32 {
+    let m = bits & 0x7fffu;
+    let normal = bitcast<f32>((m << 13u) + 0x38000000u);
+    let x = select(normal, f32(m) * 5.9604644775390625e-8, m < 0x400u);
+    return select(x, -x, (bits & 0x8000u) != 0u);
+}
+
 // The bf16 nearest to x (ties to even); NaN becomes 0x7fc0.
 fn bf16_bits(x: f32) -> u32 {
     let bits = bitcast<u32>(x);
@@ -86,4 +94,15 @@ fn f32_reciprocal(x: f32) -> f32 {
     q = q + select(0u, 1u, 2u * r > m);
     let quotient = ((253u - e) << 23u) + (q - 0x800000u);
     return bitcast<f32>(select(quotient, (254u - e) << 23u, m == 0x800000u));
+}
+
+// x/127 correctly rounded, for x from 2^-110: its 24 bits of quotient by whole numbers. 127 leaves no ties.
+fn f32_127th(x: f32) -> f32 {
+    let bits = bitcast<u32>(x);
+    let m = (bits & 0x7fffffu) | 0x800000u;
+    let k = select(7u, 6u, (m << 7u) / 127u >= 0x1000000u);
+    let n = m << k;
+    let q = n / 127u;
+    let r = n - q * 127u;
+    return bitcast<f32>(((((bits >> 23u) & 0xffu) - k) << 23u) + (q - 0x800000u) + select(0u, 1u, 2u * r > 127u));
 }

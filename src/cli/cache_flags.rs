@@ -1,5 +1,6 @@
 //! Flags that make an ad-hoc profile, for every command that has a cache.
 
+use super::arguments;
 use clap::Args;
 use kvarto::basis::BasisRegistry;
 use kvarto::engine::Registry;
@@ -16,13 +17,13 @@ pub struct CacheFlags {
     #[arg(long, value_name = "BASIS")]
     pub basis: Option<String>,
     /// Tokens of a page: 16, 32, 64 or 128
-    #[arg(long, default_value_t = 64, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 64, value_name = "N")]
     pub page_tokens: usize,
     /// First tokens whose pages stay at 16 bits
-    #[arg(long, default_value_t = 64, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 64, value_name = "N")]
     pub exact_sink: usize,
     /// Newest tokens whose pages stay at 16 bits
-    #[arg(long, default_value_t = 128, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 128, value_name = "N")]
     pub exact_tail: usize,
 }
 

@@ -2,10 +2,12 @@
 
 mod lines;
 
+use super::arguments;
 use super::backend::{self, Chosen};
 use super::cache_flags::CacheFlags;
 use super::generate::introduce;
 use super::models::Bar;
+use super::output::{Out, say};
 use super::report::{bytes, fault, figure};
 use super::sampling_flags::SamplingFlags;
 use clap::Args;
@@ -18,7 +20,7 @@ use kvarto::model::tokenizer::Tokenizer;
 use kvarto::model::{LoadOptions, Model, store};
 use kvarto::{Error, ErrorKind};
 use lines::{Line, Lines};
-use std::io::Write;
+use std::cell::RefCell;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,20 +32,19 @@ pub struct ChatCommand {
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
     /// Most new tokens of an answer
-    #[arg(long, default_value_t = 512, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 512, value_name = "N")]
     max_tokens: usize,
     #[command(flatten)]
     sampling: SamplingFlags,
     /// A name from `kvarto models list`, or a path that ends in .gguf
     #[arg(long, default_value = "smollm2-135m", value_name = "NAME-or-FILE")]
     model: String,
-    /// auto, cpu, vulkan[:N], metal[:N], dx12[:N], gl[:N], wgpu
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", help = backend::help())]
     backend: String,
     #[command(flatten)]
     cache: CacheFlags,
     /// Threads of the CPU backend; 0 for all cores
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 0, value_name = "N")]
     threads: usize,
 }
 
@@ -90,7 +91,7 @@ pub fn run(command: &ChatCommand, verbose: u8) -> anyhow::Result<ExitCode> {
         Chat { model, tokenizer, template, options, branches: vec![first], current: 0, last: None, cancelled };
     let mut lines = Lines::new()?;
     if lines.terminal() {
-        eprintln!("say something; /help lists the commands\n");
+        say("say something; /help lists the commands\n");
     }
     loop {
         chat.cancelled.store(false, Ordering::SeqCst);
@@ -138,17 +139,17 @@ impl Chat {
         let (word, rest) = word.split_once(char::is_whitespace).unwrap_or((word, ""));
         match (word, rest.trim()) {
             ("quit" | "exit", "") => return Ok(false),
-            ("help", "") => eprintln!("{HELP}"),
+            ("help", "") => say(HELP),
             ("stats", "") => self.stats(),
             ("reset", "") => {
                 self.branches[self.current].reset(&mut self.model)?;
                 self.last = None;
-                eprintln!("chat {} is empty", self.current + 1);
+                say(&format!("chat {} is empty", self.current + 1));
             }
             ("fork", "") => {
                 let branch = self.branches[self.current].fork(&mut self.model)?;
                 self.branches.push(branch);
-                eprintln!("chat {} has the past of chat {}", self.branches.len(), self.current + 1);
+                say(&format!("chat {} has the past of chat {}", self.branches.len(), self.current + 1));
                 self.current = self.branches.len() - 1;
             }
             ("switch", number) => {
@@ -159,7 +160,7 @@ impl Chat {
                     Error::new(ErrorKind::Usage, message, "give one of these numbers")
                 })?;
                 self.current = at - 1;
-                eprintln!("chat {at}");
+                say(&format!("chat {at}"));
             }
             _ => {
                 let message = format!("{} is no command", line.escape_debug());
@@ -170,31 +171,23 @@ impl Chat {
     }
 
     fn answer(&mut self, line: &str) -> anyhow::Result<()> {
-        let mut out = std::io::stdout();
-        let mut fault = None;
+        let out = RefCell::new(Out::stdout());
         let cancelled = &self.cancelled;
-        let unwritable = std::cell::Cell::new(false);
         let generation = self.branches[self.current].say(
             &mut self.model,
             &self.tokenizer,
             &self.template,
             line,
             &self.options,
-            |piece| {
-                if let Err(error) = out.write_all(piece.as_bytes()).and_then(|()| out.flush()) {
-                    unwritable.set(true);
-                    fault.get_or_insert(error);
-                }
-            },
-            || unwritable.get() || cancelled.load(Ordering::SeqCst),
+            |piece| out.borrow_mut().speak(piece),
+            || out.borrow().ended() || cancelled.load(Ordering::SeqCst),
         )?;
-        if let Some(error) = fault {
-            return Err(error.into());
-        }
-        writeln!(std::io::stdout())?;
+        let mut out = out.into_inner();
+        out.write("\n");
+        out.result()?;
         match generation.finish_reason {
-            FinishReason::Length => eprintln!("(cut at {} tokens: --max-tokens)", self.options.max_tokens),
-            FinishReason::Cancelled => eprintln!("(stopped)"),
+            FinishReason::Length => say(&format!("(cut at {} tokens: --max-tokens)", self.options.max_tokens)),
+            FinishReason::Cancelled => say("(stopped)"),
             FinishReason::Stop => {}
         }
         self.last = Some(generation);
@@ -208,31 +201,31 @@ impl Chat {
         let lengths = self.model.engine().lengths(branch.sequence()).ok();
         let stats = self.model.engine().stats();
         let cached = lengths.map_or(0, |l| l.cached);
-        eprintln!(
+        say(&format!(
             "chat      {} of {}, {messages} messages, {cached} tokens cached",
             self.current + 1,
             self.branches.len()
-        );
-        eprintln!(
+        ));
+        say(&format!(
             "last turn {} tokens from the cache, {} read, {} of them again",
             turn.kept, turn.read, turn.read_again
-        );
+        ));
         if let Some(last) = &self.last {
-            eprintln!(
+            say(&format!(
                 "speed     prefill {} tok/s, decode {} tok/s",
                 figure(last.prefill_tokens_per_s()),
                 figure(last.decode_tokens_per_s())
-            );
+            ));
         }
         let pages: Vec<String> = stats.pages.iter().map(|((k, v), n)| format!("{n} of {k}/{v}")).collect();
-        eprintln!("pages     {}", if pages.is_empty() { "none".into() } else { pages.join(", ") });
-        eprintln!(
+        say(&format!("pages     {}", if pages.is_empty() { "none".into() } else { pages.join(", ") }));
+        say(&format!(
             "bytes     {} in pages, {} in all; bits a value: resident {}, read {}, metadata {}",
             bytes(stats.memory.used_slot_bytes),
             bytes(stats.memory.allocated()),
             figure(stats.resident_bits_per_value),
             figure(stats.read_bits_per_value),
             figure(stats.metadata_bits_per_value)
-        );
+        ));
     }
 }

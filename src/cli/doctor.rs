@@ -3,12 +3,12 @@
 mod json;
 mod text;
 
+use super::output;
 use clap::Args;
-use kvarto::backend::wgpu::{AdapterChoice, AdapterReport, OpenOptions, WgpuBackend, adapters};
+use kvarto::backend::wgpu::{AdapterChoice, AdapterReport, WgpuBackend, adapters};
 use kvarto::backend::{Backend, Caps, CpuBackend};
 use kvarto::selftest::{self, FORMATS, HEAD_SIZES, KernelReport, SelfTest, Support, Verdict};
 use kvarto::{Error, ErrorKind, Result};
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -63,11 +63,11 @@ pub fn run(command: &DoctorCommand) -> anyhow::Result<ExitCode> {
     }
     let cuda = command.adapter.is_none();
     let out = match command.json {
-        true => format!("{:#}\n", json::of(&examined, cuda)),
-        false => text::of(&examined, cuda),
+        true => output::json(&json::of(&examined, cuda), true),
+        // Names come from drivers.
+        false => output::escaped_lines(&text::of(&examined, cuda)),
     };
-    // A closed pipe is all that can fail here, and then nobody reads.
-    let _ = std::io::stdout().write_all(out.as_bytes());
+    output::write(&out)?;
     let passed = examined.iter().all(Examined::passed);
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -77,7 +77,11 @@ type Candidate = (String, Option<AdapterReport>);
 /// The CPU and every adapter, or the one that `word` names.
 fn candidates(word: Option<&str>) -> Result<Vec<Candidate>> {
     if word == Some("cuda") || word.is_some_and(|w| w.starts_with("cuda:")) {
-        return Err(Error::new(ErrorKind::Unsupported, format!("cuda: {CUDA}"), "use vulkan on this card"));
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("cuda: {CUDA}"),
+            "name another adapter; without --adapter all are looked at",
+        ));
     }
     let cpu = ("cpu".to_string(), None);
     if word == Some("cpu") {
@@ -105,7 +109,7 @@ fn open(report: Option<&AdapterReport>) -> Result<Box<dyn Backend>> {
         None => Box::new(CpuBackend::new(0)?),
         Some(r) => {
             let choice = AdapterChoice::Api { api: r.api.clone(), index: r.index };
-            Box::new(WgpuBackend::open_with(&choice, &OpenOptions::default())?)
+            Box::new(WgpuBackend::open_with(&choice, &super::backend::trusting())?)
         }
     })
 }
@@ -138,12 +142,12 @@ impl Examined {
         self.kernels = selftest::kernels(backend.as_mut())?;
         log::info!("{}: kernels after {:?}", self.word, self.kernels.iter().map(|k| k.time).sum::<Duration>());
         let mut held = Some(backend);
-        for (format, tolerance) in FORMATS {
+        for (format, known_nmse) in FORMATS {
             let backend = match held.take() {
                 Some(backend) => backend,
                 None => open(self.report.as_ref())?,
             };
-            let (back, verdict) = test.run(backend, format, tolerance);
+            let (back, verdict) = test.run(backend, format, known_nmse);
             // After a fault the device itself may be in trouble: the next format gets a fresh one.
             held = back.filter(|_| verdict.fault.is_none());
             log::info!("{}: {format} {:?}", self.word, verdict);

@@ -1,21 +1,23 @@
 //! `kvarto generate`: a prompt in, an answer out, and one line of figures.
 
+use super::arguments;
 use super::backend::{self, Chosen};
+use super::cache_flags::CacheFlags;
 use super::models::Bar;
+use super::output::{self, Out, say};
 use super::report::{bytes, figure};
+use super::sampling_flags::SamplingFlags;
 use clap::{Args, ValueEnum};
 use kvarto::backend::Timing;
 use kvarto::engine::Registry;
 use kvarto::model::chat_template::{ChatTemplate, Message};
+use kvarto::model::conversation::refuse_control;
 use kvarto::model::generate::{FinishReason, GenerateOptions, Generation, check_context, generate};
 use kvarto::model::gguf::Gguf;
-use kvarto::model::sampler::SamplerOptions;
 use kvarto::model::tokenizer::Tokenizer;
 use kvarto::model::{LoadOptions, Model, store};
-use kvarto::profile::Profile;
 use kvarto::{Error, ErrorKind};
-use std::cell::Cell;
-use std::io::Write;
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -34,52 +36,22 @@ pub struct GenerateCommand {
     #[arg(long)]
     chat: bool,
     /// Most new tokens
-    #[arg(long, default_value_t = 128, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 128, value_name = "N")]
     max_tokens: usize,
-    /// Divides the logits before a draw; 0 takes the likeliest token
-    #[arg(long, default_value_t = 0.8)]
-    temperature: f32,
-    /// Draw from this many likeliest tokens; 0 for all
-    #[arg(long, default_value_t = 40, value_name = "N")]
-    top_k: usize,
-    /// Draw from the likeliest tokens whose probabilities reach this; 1 for all
-    #[arg(long, default_value_t = 0.95)]
-    top_p: f32,
-    /// Draw from tokens at least this share as likely as the likeliest; 0 for all
-    #[arg(long, default_value_t = 0.05)]
-    min_p: f32,
-    /// Makes tokens of the last 64 less likely; 1 changes nothing
-    #[arg(long, default_value_t = 1.0)]
-    repeat_penalty: f32,
-    /// The seed of the draws; one from the system if not given
-    #[arg(long)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    sampling: SamplingFlags,
     /// A text that ends the answer; may be given several times
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
     /// A name from `kvarto models list`, or a path that ends in .gguf
     #[arg(long, default_value = "smollm2-135m", value_name = "NAME-or-FILE")]
     model: String,
-    /// auto, cpu, vulkan[:N], metal[:N], dx12[:N], gl[:N], wgpu
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto", help = backend::help())]
     backend: String,
-    /// Formats of sealed pages: one for both sides, or k=FORMAT,v=FORMAT
-    #[arg(long, default_value = "f16", value_name = "FORMATS")]
-    kv: String,
-    /// Coordinates pages are stored in; the formats' preference if not given
-    #[arg(long, value_name = "BASIS")]
-    basis: Option<String>,
-    /// Tokens of a page: 16, 32, 64 or 128
-    #[arg(long, default_value_t = 64, value_name = "N")]
-    page_tokens: usize,
-    /// First tokens whose pages stay at 16 bits
-    #[arg(long, default_value_t = 64, value_name = "N")]
-    exact_sink: usize,
-    /// Newest tokens whose pages stay at 16 bits
-    #[arg(long, default_value_t = 128, value_name = "N")]
-    exact_tail: usize,
+    #[command(flatten)]
+    cache: CacheFlags,
     /// Threads of the CPU backend; 0 for all cores
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 0, value_name = "N")]
     threads: usize,
     /// What to time, shown at the end
     #[arg(long, value_enum, default_value_t = TimingWord::None)]
@@ -109,20 +81,11 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     })?;
     let options = GenerateOptions {
         max_tokens: command.max_tokens,
-        sampler: SamplerOptions {
-            temperature: command.temperature,
-            top_k: command.top_k,
-            top_p: command.top_p,
-            min_p: command.min_p,
-            repeat_penalty: command.repeat_penalty,
-            seed: command.seed,
-            ..SamplerOptions::default()
-        },
+        sampler: command.sampling.options()?,
         stop: command.stop.clone(),
     };
-    options.sampler.validate()?;
     let registry = Registry::builtin();
-    let profile = profile(command, &registry)?;
+    let profile = command.cache.profile(&registry)?;
     let wanted = backend::parse(&command.backend)?;
     let text = prompt(command)?;
 
@@ -144,7 +107,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     let Chosen { backend, why } = backend::open(&wanted, command.threads)?;
     let caps = backend.caps().clone();
     let load = LoadOptions {
-        page_tokens: command.page_tokens,
+        page_tokens: command.cache.page_tokens,
         context_tokens: ids.len() + command.max_tokens,
         logit_rows: 1,
         ..LoadOptions::default()
@@ -160,10 +123,9 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
 
     let seq = model.engine().create()?;
     let quiet = command.json;
-    let mut out = std::io::stdout();
-    // A reader that has had enough (`| head -1`) ends the answer; it is no error.
-    let closed = Cell::new(false);
-    let stop_asked = || cancelled.load(Ordering::SeqCst) || closed.get();
+    // An answer that nobody can read any more is not made to its end.
+    let out = RefCell::new(Out::stdout());
+    let stop_asked = || cancelled.load(Ordering::SeqCst) || out.borrow().ended();
     let result = generate(
         &mut model,
         &tokenizer,
@@ -171,52 +133,29 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
         &ids,
         &options,
         |piece| {
-            if !quiet && !closed.get() {
-                closed.set(out.write_all(piece.as_bytes()).and_then(|()| out.flush()).is_err());
+            if !quiet {
+                out.borrow_mut().speak(piece);
             }
         },
         stop_asked,
     );
-    let generation = match result {
-        Ok(generation) => generation,
-        Err(error) => {
-            if !quiet {
-                // What was said stays on its own line, apart from the error.
-                let _ = writeln!(std::io::stdout());
-            }
-            return Err(error.into());
-        }
-    };
+    let mut out = out.into_inner();
+    if !quiet {
+        // What was said stays on its own line, apart from an error.
+        out.write("\n");
+    }
+    let generation = result?;
     if command.json {
-        let _ = writeln!(std::io::stdout(), "{:#}", json(command, &gguf, &mut model, &generation, ids.len()));
+        out.write(&output::json(&json(command, &gguf, &mut model, &generation, ids.len()), true));
     } else {
-        let _ = writeln!(std::io::stdout());
         summary(&mut model, &generation);
     }
     times(&mut model, command.timing)?;
+    out.result()?;
     Ok(match generation.finish_reason {
-        FinishReason::Cancelled if !closed.get() => ExitCode::from(130),
+        FinishReason::Cancelled if !out.closed() => ExitCode::from(130),
         _ => ExitCode::SUCCESS,
     })
-}
-
-fn profile(command: &GenerateCommand, registry: &Registry) -> kvarto::Result<Profile> {
-    let mut profile = Profile::parse_kv(&command.kv, &registry.formats)?;
-    if let Some(basis) = &command.basis {
-        kvarto::basis::BasisRegistry::builtin().by_name(basis).map_err(|e| e.context("--basis"))?;
-        profile.k_basis = Some(basis.clone());
-        profile.v_basis = Some(basis.clone());
-    }
-    if !kvarto::shape::PAGE_TOKENS.contains(&command.page_tokens) {
-        return Err(Error::new(
-            ErrorKind::Usage,
-            format!("--page-tokens {}", command.page_tokens),
-            "use 16, 32, 64 or 128",
-        ));
-    }
-    profile.exact_sink_tokens = command.exact_sink;
-    profile.exact_tail_tokens = command.exact_tail;
-    Ok(profile)
 }
 
 fn prompt(command: &GenerateCommand) -> kvarto::Result<String> {
@@ -243,18 +182,7 @@ fn prompt(command: &GenerateCommand) -> kvarto::Result<String> {
 
 /// The prompt in the model's template. Control tokens are the template's to write, not the user's.
 fn chat_prompt(gguf: &Gguf, tokenizer: &Tokenizer, text: String) -> kvarto::Result<Vec<u32>> {
-    if let Some(&id) =
-        tokenizer.encode(&text, true)?.iter().find(|&&id| Some(id) != tokenizer.bos() && tokenizer.is_control(id))
-    {
-        return Err(Error::new(
-            ErrorKind::Usage,
-            format!(
-                "the prompt holds the control token {:?}, which would end its turn",
-                tokenizer.token_text(id).unwrap_or("?")
-            ),
-            "take it out of the prompt, or leave --chat out",
-        ));
-    }
+    refuse_control(tokenizer, &text)?;
     let rendered = ChatTemplate::from_gguf(gguf)?.render(&[Message::new("user", text)], true)?;
     tokenizer.encode(&rendered, true)
 }
@@ -266,9 +194,9 @@ pub fn introduce(model: &mut Model, adapter: &str, tier: &str, why: &str, path: 
     let engine = model.engine();
     let p = engine.profile().clone();
     let bases = engine.bases();
-    eprintln!("backend   {adapter} ({why})");
-    eprintln!("kernels   {tier} tier");
-    eprintln!(
+    say(&format!("backend   {adapter} ({why})"));
+    say(&format!("kernels   {tier} tier"));
+    say(&format!(
         "pages     {} tokens; K {} ({}), V {} ({}); first {} and newest {} tokens exact",
         engine.shape().groups[0].page_tokens,
         p.k,
@@ -277,9 +205,9 @@ pub fn introduce(model: &mut Model, adapter: &str, tier: &str, why: &str, path: 
         bases[0].1,
         p.exact_sink_tokens,
         p.exact_tail_tokens
-    );
+    ));
     if verbose > 0 {
-        eprintln!(
+        say(&format!(
             "model     {} ({} layers, {} query and {} KV heads of {}), {} of weights, {}",
             config.architecture.name,
             config.layers,
@@ -288,7 +216,7 @@ pub fn introduce(model: &mut Model, adapter: &str, tier: &str, why: &str, path: 
             config.head_dim,
             bytes(weights),
             path.display()
-        );
+        ));
     }
 }
 
@@ -296,7 +224,7 @@ fn summary(model: &mut Model, generation: &Generation) {
     let stats = model.engine().stats();
     let first = model.engine().sequences().next();
     let context = first.and_then(|s| model.engine().lengths(s).ok()).map_or(0, |l| l.cached);
-    eprintln!(
+    say(&format!(
         "prefill {} tok/s, decode {} tok/s, context {context} tokens, KV {}, bits a value: resident {}, read {}, metadata {}",
         figure(generation.prefill_tokens_per_s()),
         figure(generation.decode_tokens_per_s()),
@@ -304,7 +232,7 @@ fn summary(model: &mut Model, generation: &Generation) {
         figure(stats.resident_bits_per_value),
         figure(stats.read_bits_per_value),
         figure(stats.metadata_bits_per_value),
-    );
+    ));
 }
 
 fn times(model: &mut Model, timing: TimingWord) -> kvarto::Result<()> {
@@ -315,13 +243,13 @@ fn times(model: &mut Model, timing: TimingWord) -> kvarto::Result<()> {
     times.sort_by_key(|t| std::cmp::Reverse(t.nanoseconds));
     let total: u64 = times.iter().map(|t| t.nanoseconds).sum();
     for t in &times {
-        eprintln!(
+        say(&format!(
             "{:>12} {:>8} dispatches {:>10.2} ms {:>5.1} %",
             t.kernel,
             t.dispatches,
             t.nanoseconds as f64 / 1e6,
             t.nanoseconds as f64 * 100.0 / total.max(1) as f64
-        );
+        ));
     }
     Ok(())
 }
@@ -334,6 +262,20 @@ fn json(
     prompt_tokens: usize,
 ) -> serde_json::Value {
     let architecture = model.config().architecture.name;
+    let fallbacks: Vec<_> = model
+        .fallbacks()
+        .iter()
+        .map(|f| {
+            serde_json::json!({
+                "layer": f.layer,
+                "kernel": f.kernel,
+                "format": f.format,
+                "wanted": f.wanted,
+                "used": f.used,
+                "reason": f.reason,
+            })
+        })
+        .collect();
     let engine = model.engine();
     let (stats, profile, bases) = (engine.stats(), engine.profile().clone(), engine.bases());
     let page_tokens = engine.shape().groups[0].page_tokens;
@@ -370,7 +312,7 @@ fn json(
         "reserved_bytes": stats.memory.allocated(),
         "peak_host_bytes": peak_host_bytes(),
         "peak_device_bytes": if on_host { None } else { Some(device_peak) },
-        "fallbacks": [],
+        "fallbacks": fallbacks,
     })
 }
 

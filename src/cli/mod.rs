@@ -1,17 +1,21 @@
 //! The `kvarto` program: one file a command.
 
+mod arguments;
 mod backend;
+mod bench;
 mod cache_flags;
 mod chat;
 mod doctor;
 mod generate;
 pub mod models;
+mod output;
 mod plan;
 mod report;
 mod sampling_flags;
 
 use clap::{Parser, Subcommand};
 use kvarto::ErrorKind;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Answers from a language model over a key-value cache of mixed-precision pages.
@@ -35,24 +39,17 @@ enum Command {
     Models(models::ModelsCommand),
     /// What a cache takes by context, and the context that a budget holds
     Plan(plan::PlanCommand),
+    /// Measure attention and generation: verified, then timed
+    Bench(bench::BenchCommand),
     /// What this machine can run: adapters, limits, kernels and formats, with a self-test of each
     Doctor(doctor::DoctorCommand),
 }
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli: Cli = match arguments::parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
-        Err(error) => {
-            let code = if error.use_stderr() { 2 } else { 0 };
-            if code == 2 && std::env::args_os().any(|word| word == "--json") {
-                report::usage(&error);
-                return ExitCode::from(code);
-            }
-            // A closed pipe is all that can fail here, and then nobody reads.
-            let _ = error.print();
-            return ExitCode::from(code);
-        }
+        Err(code) => return code,
     };
     let level = match cli.verbose {
         0 => log::LevelFilter::Error,
@@ -63,12 +60,17 @@ pub fn main() -> ExitCode {
         .filter_level(log::LevelFilter::Error)
         .filter_module("kvarto", level)
         .parse_default_env()
+        .format(|to, record| {
+            let text = output::escaped_lines(&record.args().to_string());
+            writeln!(to, "[{} {}] {text}", record.level(), record.target())
+        })
         .init();
     let (json, result) = match cli.command {
         Command::Generate(command) => (command.json, generate::run(&command, cli.verbose)),
         Command::Chat(command) => (false, chat::run(&command, cli.verbose)),
         Command::Models(command) => (command.json(), models::run(command).map(|()| ExitCode::SUCCESS)),
         Command::Plan(command) => (command.json, plan::run(&command).map(|()| ExitCode::SUCCESS)),
+        Command::Bench(command) => (command.json(), bench::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Doctor(command) => (command.json, doctor::run(&command)),
     };
     result.unwrap_or_else(|error| {

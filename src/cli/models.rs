@@ -9,9 +9,10 @@ use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
 use serde_json::json;
 
-use super::report::emit;
 use kvarto::model::gguf::Gguf;
 use kvarto::model::store::{self, REGISTRY, Store};
+
+use super::output;
 
 pub use progress::Bar;
 
@@ -72,20 +73,21 @@ impl ModelsCommand {
 /// Runs the command; results go to standard output, progress to standard error.
 pub fn run(command: ModelsCommand) -> anyhow::Result<()> {
     match command.action {
-        Action::List { json } => emit(&list(json)?),
+        Action::List { json } => Ok(output::write(&list(json)?)?),
         Action::Fetch { name, json } => {
             let entry = store::find(&name)?;
             let bar = Bar::new();
             let path = Store::of_user()?.fetch(entry, &bar)?;
             bar.finish();
-            emit(&place(&name, &path, json))
+            Ok(output::write(&place(&name, &path, json))?)
         }
-        Action::Path { name, json } => emit(&place(&name, &store::resolve(&name)?, json)),
+        Action::Path { name, json } => Ok(output::write(&place(&name, &store::resolve(&name)?, json))?),
         Action::Info { name, json } => {
             let path = store::resolve(&name)?;
             let gguf = Gguf::open(&path)?;
             let report = info::Report::of(&path, &gguf);
-            emit(&if json { format!("{:#}\n", report.json()) } else { report.text() })
+            let text = if json { output::json(&report.json(), true) } else { report.text() };
+            Ok(output::write(&text)?)
         }
     }
 }
@@ -93,7 +95,7 @@ pub fn run(command: ModelsCommand) -> anyhow::Result<()> {
 /// Where a model's file is, as a line or as JSON.
 fn place(name: &str, path: &Path, json: bool) -> String {
     match json {
-        true => format!("{:#}\n", json!({ "name": name, "path": path.display().to_string() })),
+        true => output::json(&json!({ "name": name, "path": path.display().to_string() }), true),
         false => format!("{}\n", path.display()),
     }
 }
@@ -115,7 +117,8 @@ fn list(json: bool) -> anyhow::Result<String> {
                 })
             })
             .collect();
-        return Ok(format!("{:#}\n", json!({ "folder": store.folder().display().to_string(), "models": models })));
+        let list = json!({ "folder": store.folder().display().to_string(), "models": models });
+        return Ok(output::json(&list, true));
     }
     let width = REGISTRY.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
     let mut out = String::new();

@@ -1,7 +1,8 @@
 //! `kvarto plan`: what a cache will take, and the context that a budget holds, without allocating it.
 
 use super::cache_flags::CacheFlags;
-use super::report::{bytes, emit, figure};
+use super::output;
+use super::report::{bytes, figure};
 use bytesize::ByteSize;
 use clap::Args;
 use kvarto::engine::Registry;
@@ -55,7 +56,11 @@ pub fn run(command: &PlanCommand) -> anyhow::Result<()> {
         (budget.as_u64(), estimator.context_within(left, MOST_TOKENS))
     });
     let plan = Plan { command, profile, named, per_token: estimator.bytes_per_token(), plain, rows, fitting };
-    emit(&if command.json { format!("{:#}\n", plan.json()) } else { plan.text() })
+    Ok(output::write(&if command.json {
+        output::json(&plan.json(), true)
+    } else {
+        output::escaped_lines(&plan.text())
+    })?)
 }
 
 /// A name, a shorthand, or the shape of a model's file.

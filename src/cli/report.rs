@@ -1,36 +1,45 @@
 //! How the program speaks: errors, and numbers with their units.
 
-use std::io::{ErrorKind as IoKind, Write};
+use super::output::{self, Out};
+use serde_json::{Value, json};
 
-/// Writes an error: to standard error, or as JSON to standard output.
+/// Writes an error: to standard error, or as JSON to standard output. JSON that cannot be written goes the first way.
 pub fn fault(error: &anyhow::Error, json: bool) {
     let own = error.chain().find_map(|e| e.downcast_ref::<kvarto::Error>());
-    if json {
-        let (kind, message, remedy) = match own {
-            Some(e) => (e.kind().as_str(), e.message().to_string(), e.remedy().to_string()),
-            None => ("error", format!("{error:#}"), String::new()),
-        };
-        let object = serde_json::json!({"error": {"kind": kind, "message": message, "remedy": remedy}});
-        // A closed pipe is all that can fail here, and then nobody reads.
-        let _ = writeln!(std::io::stdout(), "{object}");
-        return;
-    }
-    let mut err = std::io::stderr();
-    let _ = match own {
-        Some(e) if !e.remedy().is_empty() => writeln!(err, "error: {}\n  help: {}", e.message(), e.remedy()),
-        _ => writeln!(err, "error: {error:#}"),
+    let (kind, message, remedy) = match own {
+        Some(e) => (e.kind().as_str(), e.message().to_string(), e.remedy().to_string()),
+        None => ("error", format!("{error:#}"), String::new()),
     };
+    if !json || !object(kind, &message, &remedy) {
+        say(&message, &remedy);
+    }
 }
 
 /// Writes what is wrong with the command line as JSON to standard output.
 pub fn usage(error: &clap::Error) {
     let text = error.to_string();
     let message = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
-    let object = serde_json::json!({
-        "error": {"kind": "usage", "message": message, "remedy": "see `kvarto --help` or the command's --help"}
-    });
-    // A closed pipe is all that can fail here, and then nobody reads.
-    let _ = writeln!(std::io::stdout(), "{object}");
+    let remedy = "see `kvarto --help` or the command's --help";
+    if !object("usage", message, remedy) {
+        say(message, remedy);
+    }
+}
+
+/// Writes an error as one JSON object; false when somebody reads and it could not be written.
+fn object(kind: &str, message: &str, remedy: &str) -> bool {
+    let value: Value = json!({"error": {"kind": kind, "message": message, "remedy": remedy}});
+    let mut out = Out::stdout();
+    out.write(&output::json(&value, false));
+    out.result().is_ok()
+}
+
+/// An error in words. Its further lines are set in, so that none can pass for a line of ours.
+fn say(message: &str, remedy: &str) {
+    let mut text = format!("error: {}", message.replace('\n', "\n    "));
+    if !remedy.is_empty() {
+        text += &format!("\n  help: {}", remedy.replace('\n', "\n    "));
+    }
+    output::say(&text);
 }
 
 /// `12.3`, `0.45`, `1234`: three figures or so; `-` for nothing.
@@ -46,13 +55,4 @@ pub fn figure(value: Option<f64>) -> String {
 /// `1.5 MiB`.
 pub fn bytes(value: u64) -> String {
     indicatif::BinaryBytes(value).to_string()
-}
-
-/// Writes to standard output. A reader that has had enough (`| head`) is no error.
-pub fn emit(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != IoKind::BrokenPipe => Err(e.into()),
-        _ => Ok(()),
-    }
 }

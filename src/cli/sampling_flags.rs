@@ -1,5 +1,6 @@
 //! Flags that say how tokens are drawn, for every command that generates.
 
+use super::arguments;
 use clap::Args;
 use kvarto::model::sampler::SamplerOptions;
 
@@ -10,7 +11,7 @@ pub struct SamplingFlags {
     #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
     pub temperature: f32,
     /// Draw from this many likeliest tokens; 0 for all
-    #[arg(long, default_value_t = 40, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 40, value_name = "N")]
     pub top_k: usize,
     /// Draw from the likeliest tokens whose probabilities reach this; 1 for all
     #[arg(long, default_value_t = 0.95, allow_negative_numbers = true)]
@@ -22,7 +23,7 @@ pub struct SamplingFlags {
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub repeat_penalty: f32,
     /// The seed of the draws; one from the system if not given
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::seed)]
     pub seed: Option<u64>,
 }
 

@@ -1,6 +1,7 @@
 //! The façade: sequences over one page table, steps that append and attend, moves and statistics.
 
 mod events;
+mod inspect;
 mod journal;
 mod keys;
 mod lifetimes;
@@ -16,6 +17,7 @@ mod storage;
 mod window;
 
 pub use events::{Event, Subscription};
+pub(crate) use inspect::StoredPage;
 pub use registry::Registry;
 pub use sequence::{Lengths, SeqId};
 pub use stats::{Memory, Stats};

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{Expr, Layout};
+use super::{Expr, Layout, Per};
 
 /// WGSL `fn {prefix}_{plane}_word(t: u32, c: u32) -> u32` and `…_shift` for every plane, and the
-/// same with `t` alone for every plane of scalars. Words count from the page's first.
+/// same for every plane of scalars, with `t` alone unless it is of blocks. Words count from the page's first.
 pub fn wgsl_positions(layout: &Layout, prefix: &str) -> String {
     each_function(layout, |plane, what, with_c, e| {
         let parameters = if with_c { "t: u32, c: u32" } else { "t: u32" };
@@ -26,7 +26,8 @@ pub fn c_positions(layout: &Layout, prefix: &str) -> String {
 fn each_function(layout: &Layout, print: impl Fn(&str, &str, bool, &Expr) -> String) -> String {
     let mut text = String::new();
     let planes = layout.planes.iter().map(|p| (p.name, true, p.offset_words, &p.word, &p.shift));
-    let scalars = layout.scalars.iter().map(|s| (s.name, false, s.offset_words, &s.word, &s.shift));
+    let scalars =
+        layout.scalars.iter().map(|s| (s.name, matches!(s.per, Per::Block(_)), s.offset_words, &s.word, &s.shift));
     for (name, with_c, offset, word, shift) in planes.chain(scalars) {
         let word = word.clone() + offset as u32;
         // Writing to a String cannot fail.

@@ -184,7 +184,8 @@ fn {p}_scale(base: u32, token: u32) -> f32 { return bitcast<f32>({p}_slab[base +
             Side::V => (tokens * head_dim / 4, format!("i / {}u", head_dim / 4), format!("i % {}u", head_dim / 4)),
         };
         fill(
-            "var<workgroup> {p}_peak: atomic<u32>;
+            "//#unzeroed
+var<workgroup> {p}_peak: atomic<u32>;
 fn {p}_encode_page(base: u32, lid: u32) {
     if (lid == 0u) { atomicStore(&{p}_peak, 0u); }
     workgroupBarrier();

@@ -29,11 +29,13 @@ pub struct PlaneSpec {
 pub enum Per {
     /// One scalar for each token.
     Token,
+    /// One scalar for so many neighbouring channels of each token, a divisor of the head size.
+    Block(u32),
     /// One scalar for the page side.
     Page,
 }
 
-/// A plane of scalars: scales of tokens or of the page.
+/// A plane of scalars: scales of tokens, of blocks of channels or of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalarPlane {
     /// Name within the layout, such as `gamma` or `scale`.
@@ -46,10 +48,22 @@ pub struct ScalarPlane {
     pub offset_words: usize,
     /// Words of the plane, padding included.
     pub words: usize,
-    /// Word of token T's scalar, counted from the plane's first word.
+    /// Word of the scalar of value (T, C), counted from the plane's first word; over T alone unless of blocks.
     pub word: Expr,
     /// Lowest bit of the scalar within that word.
     pub shift: Expr,
+}
+
+impl ScalarPlane {
+    /// The first value (token, channel) of each scalar's owner: one entry a scalar, in a page of `geometry`.
+    pub fn owners(&self, geometry: PageGeometry) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (tokens, channels) = match self.per {
+            Per::Page => (1, geometry.head_dim),
+            Per::Token => (geometry.tokens, geometry.head_dim),
+            Per::Block(channels) => (geometry.tokens, channels.max(1) as usize),
+        };
+        (0..tokens).flat_map(move |t| (0..geometry.head_dim).step_by(channels).map(move |c| (t, c)))
+    }
 }
 
 /// Bits of a page side of one format.
@@ -129,13 +143,14 @@ impl Layout {
         (p.offset_words + p.word.eval(t, c) as usize, p.shift.eval(t, c))
     }
 
-    /// Word within the page and lowest bit of token `t`'s scalar in scalar plane number `scalar`.
+    /// Word within the page and lowest bit of the scalar of value (`t`, `c`) in scalar plane number `scalar`.
     ///
     /// # Panics
     /// If the layout has no such plane.
-    pub fn scalar_position(&self, scalar: usize, t: usize) -> (usize, u32) {
+    pub fn scalar_position(&self, scalar: usize, t: usize, c: usize) -> (usize, u32) {
         let s = &self.scalars[scalar];
-        (s.offset_words + s.word.eval(t as u32, 0) as usize, s.shift.eval(t as u32, 0))
+        let (t, c) = (t as u32, c as u32);
+        (s.offset_words + s.word.eval(t, c) as usize, s.shift.eval(t, c))
     }
 
     /// The stored bits of value (`t`, `c`) in plane number `plane`; slow, the reference for decoders.
@@ -147,12 +162,12 @@ impl Layout {
         (page[word] >> shift) & mask(self.planes[plane].bits)
     }
 
-    /// The stored bits of token `t`'s scalar in scalar plane number `scalar`.
+    /// The stored bits of the scalar of value (`t`, `c`) in scalar plane number `scalar`.
     ///
     /// # Panics
     /// If the layout has no such plane or `page` is shorter than a page.
-    pub fn read_scalar(&self, page: &[u32], scalar: usize, t: usize) -> u32 {
-        let (word, shift) = self.scalar_position(scalar, t);
+    pub fn read_scalar(&self, page: &[u32], scalar: usize, t: usize, c: usize) -> u32 {
+        let (word, shift) = self.scalar_position(scalar, t, c);
         (page[word] >> shift) & mask(self.scalars[scalar].bits)
     }
 }

@@ -13,6 +13,8 @@ use crate::error::Result;
 use crate::shape::{PageGeometry, Side};
 
 mod bf16;
+mod blocks;
+mod codes;
 pub mod emit;
 mod expr;
 mod f16;
@@ -21,18 +23,21 @@ mod fp8;
 mod halves;
 mod layout;
 mod plain;
+mod q3_affine;
 mod registry;
-mod tq3;
+mod tq;
 pub(crate) mod words;
 
 pub use bf16::Bf16;
+pub use blocks::{Q4_0, Q8_0};
 pub use expr::Expr;
 pub use f16::F16;
 pub use f32::F32;
 pub use fp8::Fp8;
 pub use layout::{Layout, Per, PlaneSpec, ScalarPlane, UNIT_WORDS, mask};
+pub use q3_affine::Q3Affine;
 pub use registry::{FormatId, FormatRegistry};
-pub use tq3::Tq3;
+pub use tq::{Tq2, Tq3, Tq4};
 
 #[cfg(target_endian = "big")]
 compile_error!("pages are viewed as bytes and half words in place, which is right on little-endian hosts only");
@@ -94,7 +99,12 @@ pub trait Codec: Send + Sync {
     /// WGSL for reading, value = load4 · scale:
     /// - `fn {p}_load4(base: u32, token: u32, c4: u32) -> vec4<f32>`, channels 4·c4 to 4·c4 + 3;
     /// - `fn {p}_scale(base: u32, token: u32) -> f32`;
-    /// - the layout's functions `{p}_{plane}_word(t, c)` and `{p}_{plane}_shift(t, c)`.
+    /// - the layout's functions `{p}_{plane}_word(t, c)` and `{p}_{plane}_shift(t, c)`, of scalars with `t`
+    ///   alone unless they are of blocks.
+    ///
+    /// `scale` is one number a token: kernels multiply by it once a token, after the sum over channels. A
+    /// format whose scales are of less than a token, or which has a zero point, returns whole values
+    /// from `load4` and 1 from `scale`.
     fn wgsl(&self, prefix: &str) -> String;
 
     /// WGSL for writing a token: `fn {p}_store4(base: u32, token: u32, c4: u32, value: vec4<f32>)`.
@@ -112,12 +122,13 @@ pub trait Codec: Send + Sync {
     /// uniform control flow by all `WORKGROUP` threads (a constant of the kernel's, a power of two
     /// from 64 to 256), `lid` the thread's index; reads values through the kernel's
     /// `fn source4(token: u32, c4: u32) -> vec4<f32>` and writes every word of the page. Declares at
-    /// most 12 KiB of workgroup memory, its names led by `{p}_`; on return all of it may be reused.
+    /// most 12 KiB of workgroup memory, its names led by `{p}_`; on return all of it may be reused. A line
+    /// `//#unzeroed` claims that every word of it is written before it is read: it is then not cleared at entry.
     fn wgsl_encode(&self, prefix: &str) -> String;
 
     /// CUDA text for reading, which is also C: the layout's functions, and
     /// `{p}_load4(const unsigned *page, unsigned token, unsigned c4, float *out)` and
-    /// `float {p}_scale(const unsigned *page, unsigned token)`. Empty where the format has none.
+    /// `float {p}_scale(const unsigned *page, unsigned token)`, which mean the same. Empty where the format has none.
     fn cuda(&self, prefix: &str) -> String {
         let _ = prefix;
         String::new()

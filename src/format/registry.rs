@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Bf16, F16, F32, Format, Fp8, Tq3, words};
+use super::{Bf16, F16, F32, Format, Fp8, Q3Affine, Q4_0, Q8_0, Tq2, Tq3, Tq4, words};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A format's number: built-in formats below 128, others from 128.
@@ -23,8 +23,18 @@ pub struct FormatRegistry {
 impl FormatRegistry {
     /// The formats that come with the library. Numbers are stored in files: never reuse one.
     pub fn builtin() -> Self {
-        let formats: [(u8, Arc<dyn Format>); 5] =
-            [(0, Arc::new(F32)), (1, Arc::new(F16)), (2, Arc::new(Bf16)), (3, Arc::new(Fp8)), (4, Arc::new(Tq3))];
+        let formats: [(u8, Arc<dyn Format>); 10] = [
+            (0, Arc::new(F32)),
+            (1, Arc::new(F16)),
+            (2, Arc::new(Bf16)),
+            (3, Arc::new(Fp8)),
+            (4, Arc::new(Tq3)),
+            (5, Arc::new(Tq2)),
+            (6, Arc::new(Tq4)),
+            (7, Arc::new(Q8_0)),
+            (8, Arc::new(Q4_0)),
+            (9, Arc::new(Q3Affine)),
+        ];
         FormatRegistry { entries: formats.into_iter().map(|(id, format)| (FormatId(id), format)).collect() }
     }
 
@@ -85,6 +95,9 @@ impl std::fmt::Debug for FormatRegistry {
 mod tests {
     use super::*;
 
+    /// The built-in names in the order of their numbers, which files hold.
+    const BUILTIN: [&str; 10] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine"];
+
     /// A format of another name that borrows a built-in codec.
     struct Other(&'static str);
 
@@ -114,7 +127,8 @@ mod tests {
     fn names_and_numbers_are_unique() -> Result<()> {
         let registry = FormatRegistry::builtin();
         let names: Vec<_> = registry.iter().map(|(id, f)| (id.0, f.name())).collect();
-        assert_eq!(names, [(0, "f32"), (1, "f16"), (2, "bf16"), (3, "fp8"), (4, "tq3")]);
+        let numbered: Vec<_> = (0..).zip(BUILTIN).collect();
+        assert_eq!(names, numbered);
         let registry = registry.with(Arc::new(Other("mine")))?;
         let (id, format) = registry.by_name("mine")?;
         assert_eq!((id, format.name()), (FormatId(128), "mine"));
@@ -128,10 +142,10 @@ mod tests {
     #[test]
     fn unknown_names_get_the_nearest() {
         let registry = FormatRegistry::builtin();
-        let Err(error) = registry.by_name("tq4") else { panic!("there is no tq4") };
+        let Err(error) = registry.by_name("tq5") else { panic!("there is no tq5") };
         assert_eq!(
             error.to_string(),
-            "no page format is named `tq4` (did you mean `tq3`? There are f32, f16, bf16, fp8, tq3)"
+            "no page format is named `tq5` (did you mean `tq2`? There are f32, f16, bf16, fp8, tq3, tq2, tq4, q8_0, q4_0, q3_affine)"
         );
     }
 

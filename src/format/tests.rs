@@ -6,13 +6,20 @@ use crate::num::{bf16_value, e4m3_decode_finite, f16_value};
 
 const DIMS: [usize; 9] = [8, 24, 64, 80, 96, 128, 192, 256, 512];
 
+/// Whether a format is for a head size: blocks are of 32 channels.
+fn takes(name: &str, head_dim: usize) -> bool {
+    !["q8_0", "q4_0"].contains(&name) || head_dim.is_multiple_of(32)
+}
+
 fn for_each(mut check: impl FnMut(&str, &dyn Codec)) {
     for (_, format) in FormatRegistry::builtin().iter() {
         for side in Side::BOTH {
             for head_dim in DIMS {
                 for tokens in crate::shape::PAGE_TOKENS {
-                    let codec = format.codec(side, PageGeometry { tokens, head_dim }).expect("a legal geometry");
-                    check(format.name(), &*codec);
+                    if takes(format.name(), head_dim) {
+                        let codec = format.codec(side, PageGeometry { tokens, head_dim }).expect("a legal geometry");
+                        check(format.name(), &*codec);
+                    }
                 }
             }
         }
@@ -26,11 +33,28 @@ fn slow(name: &str, layout: &Layout, page: &[u32], t: usize, c: usize) -> f32 {
         "f32" => f32::from_bits(bits),
         "f16" => f16_value(bits as u16),
         "bf16" => bf16_value(bits as u16),
-        "fp8" => e4m3_decode_finite(bits as u8) * f32::from_bits(layout.read_scalar(page, 0, t)),
+        "fp8" => e4m3_decode_finite(bits as u8) * f32::from_bits(layout.read_scalar(page, 0, t, c)),
+        "tq2" => {
+            let scale = f16_value(layout.read_scalar(page, 0, t, c) as u16) * (1.0 / 40.9);
+            [-64.0, -20.0, 20.0, 64.0][bits as usize] * scale
+        }
+        "tq4" => {
+            let magnitudes = [5.0, 15.0, 25.0, 36.0, 48.0, 62.0, 79.0, 104.0];
+            let code = bits as usize;
+            let integer: f32 = if code < 8 { -magnitudes[7 - code] } else { magnitudes[code - 8] };
+            integer * (f16_value(layout.read_scalar(page, 0, t, c) as u16) * (1.0 / 38.14))
+        }
+        "q8_0" => f32::from(bits as u8 as i8) * f16_value(layout.read_scalar(page, 0, t, c) as u16),
+        "q4_0" => (bits as f32 - 8.0) * f16_value(layout.read_scalar(page, 0, t, c) as u16),
+        "q3_affine" => {
+            let code = bits << 1 | layout.read(page, 1, t, c);
+            let pair = layout.read_scalar(page, 0, t, c);
+            code as f32 * f16_value(pair as u16) + f16_value((pair >> 16) as u16)
+        }
         "tq3" => {
             let code = bits << 1 | layout.read(page, 1, t, c);
             let integers = [-88.0, -55.0, -31.0, -10.0, 10.0, 31.0, 55.0, 88.0];
-            let scale = f16_value(layout.read_scalar(page, 0, t) as u16) * (1.0 / 40.9);
+            let scale = f16_value(layout.read_scalar(page, 0, t, c) as u16) * (1.0 / 40.9);
             integers[code as usize] * scale
         }
         _ => panic!("no definition of {name}"),
@@ -89,7 +113,13 @@ fn encoders_write_what_the_layout_says() {
                 "f16" => 1e-7,
                 "bf16" => 4e-6,
                 "fp8" => 1e-3,
-                _ => 0.045,
+                "tq2" => 0.16,
+                "tq3" => 0.045,
+                "tq4" => 0.0115,
+                "q8_0" => 3.2e-5,
+                "q4_0" => 0.008,
+                "q3_affine" => 0.075,
+                _ => f64::NAN,
             },
         );
         assert!(nmse <= most, "{name} {:?} {:?}: {nmse}", layout.side, layout.geometry);
@@ -160,6 +190,10 @@ fn page_sizes() {
     assert_eq!(bytes(&Tq3, 64, 128), [3200; 2]);
     assert_eq!(bytes(&Tq3, 64, 256), [6272; 2]);
     assert_eq!(bytes(&Tq3, 64, 64), [1664; 2]);
+    assert_eq!([bytes(&Tq2, 64, 128), bytes(&Tq2, 64, 256)], [[2176; 2], [4224; 2]]);
+    assert_eq!([bytes(&Tq4, 64, 128), bytes(&Tq4, 64, 64)], [[64 * 64 + 128; 2], [64 * 32 + 128; 2]]);
+    assert_eq!([bytes(&Q8_0, 64, 128), bytes(&Q4_0, 64, 128)], [[8704; 2], [4608; 2]]);
+    assert_eq!(bytes(&Q3Affine, 64, 128), [3072 + 256; 2]);
     assert_eq!(bytes(&Fp8, 64, 128), [64 * 128 + 16; 2]);
     assert_eq!(bytes(&Fp8, 64, 24), [64 * 32 + 16, 64 * 24 + 16]);
     assert_eq!(bytes(&F16, 64, 128), [128 * 128; 2]);
@@ -167,6 +201,13 @@ fn page_sizes() {
     assert_eq!(layout.resident_bits_per_value(), 3.125);
     // The start of a page, up to plane1, is a page of two-bit codes.
     assert_eq!(layout.planes[1].offset_words * 4, 2176);
+    for (format, bits) in [(&Q8_0 as &dyn Format, 8.5), (&Q4_0, 4.5), (&Tq2, 2.125), (&Tq4, 4.125), (&Q3Affine, 3.25)] {
+        let codec = format.codec(Side::V, PageGeometry { tokens: 16, head_dim: 128 }).expect("legal");
+        assert_eq!(codec.layout().resident_bits_per_value(), bits, "{}", format.name());
+    }
+    // Padding channels of the last group count: 96 of K for 80.
+    let layout = Tq4.codec(Side::K, PageGeometry { tokens: 64, head_dim: 80 }).expect("legal").layout().clone();
+    assert_eq!(layout.page_bytes(), 64 * 96 / 2 + 128);
 }
 
 /// Prints values decoded a second; run with `--ignored --nocapture`.
@@ -195,7 +236,7 @@ fn decoding_speed() {
                     }
                     best = best.min(start.elapsed().as_secs_f64() / (pages.len() * geometry.values()) as f64);
                 }
-                println!("{:>4} {:?} d{head_dim}: {:.2} G values/s", format.name(), side, 1e-9 / best);
+                println!("{:>9} {:?} d{head_dim}: {:.2} G values/s", format.name(), side, 1e-9 / best);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Remedies for a word that names nothing.
+//! Words: remedies for one that names nothing, and numbers as text.
 
 /// "did you mean `fp8`? There are f32, f16": the nearest of `names`, if near, and all of them.
 pub(crate) fn suggest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> String {
@@ -10,6 +10,11 @@ pub(crate) fn suggest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> S
         Some((d, name)) if d <= 1.max(name.len() / 2) => format!("did you mean `{name}`? There are {all}"),
         _ => format!("there are {all}"),
     }
+}
+
+/// A float so that it reads back bit for bit and looks like one, in shaders too.
+pub(crate) fn float(x: f32) -> String {
+    format!("{x:?}")
 }
 
 /// Insertions, deletions and substitutions between two words (Levenshtein, 1966).

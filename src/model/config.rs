@@ -58,7 +58,7 @@ pub struct Sliding {
 /// Rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// How many of a head's values turn: even, at most `head_dim`. The rest pass unchanged.
+    /// How many of a head's values turn: even; all of them in a `llama` file, as `llama.cpp` asks for too.
     pub dim_count: usize,
     /// The base of the frequencies.
     pub base: f32,
@@ -88,20 +88,24 @@ impl ModelConfig {
         let q_heads = keys.uniform("attention.head_count", layers, None, 1 << 14)?;
         let kv_heads = keys.uniform("attention.head_count_kv", layers, Some(q_heads), 1 << 14)?;
         if !q_heads.is_multiple_of(kv_heads) {
-            return Err(keys.wrong("attention.head_count", q_heads, &format!("a multiple of the {kv_heads} KV heads")));
+            return Err(keys.wrong(
+                "attention.head_count",
+                q_heads,
+                &format!("a multiple of the {kv_heads} KV heads of key `{}`", keys.key("attention.head_count_kv")),
+            ));
         }
-        let head_dim = keys.head_dim(hidden, q_heads)?;
+        let (head_dim, head_source) = keys.head_dim(hidden, q_heads)?;
         if let Some(experts @ 1..) = keys.optional_count("expert_count", 0, 1 << 20)? {
             return Err(unsupported(format!("a mixture of {experts} experts"), "use a dense model"));
         }
         keys.refuse_caps()?;
-        let rms_eps = keys.float("attention.layer_norm_rms_epsilon", 1e-5, 0.0..=1.0)?;
-        let (vocab, tied_output) = tensors::check(
-            gguf,
-            &tensors::Expected { architecture, layers, hidden, ffn, q_heads, kv_heads, head_dim },
-        )?;
+        let rms_eps = keys.float("attention.layer_norm_rms_epsilon", 1e-5, 1e-10..=0.01)?;
+        let expected =
+            tensors::Expected { architecture, layers, hidden, ffn, q_heads, kv_heads, head_dim, head_source };
+        let (vocab, tied_output) = tensors::check(&keys, &expected)?;
         keys.check_vocab(vocab)?;
-        let rope = keys.rope(head_dim)?;
+        let context_length = keys.count("context_length", 1, 1 << 24)?;
+        let rope = keys.rope(head_dim, &expected.head_source, context_length)?;
         Ok(ModelConfig {
             architecture,
             layers,
@@ -112,10 +116,10 @@ impl ModelConfig {
             head_dim,
             vocab,
             rms_eps,
-            sliding: keys.sliding(&rope)?,
+            sliding: keys.sliding(&rope, context_length)?,
             rope,
             attention_scale: keys.attention_scale(layers, hidden, q_heads, head_dim)?,
-            context_length: keys.count("context_length", 1, 1 << 30)?,
+            context_length,
             tied_output,
         })
     }
@@ -230,7 +234,8 @@ impl Keys<'_> {
         }
     }
 
-    fn head_dim(&self, hidden: usize, q_heads: usize) -> Result<usize> {
+    /// Values a head, and the keys that say so.
+    fn head_dim(&self, hidden: usize, q_heads: usize) -> Result<(usize, String)> {
         const MOST: usize = 4096;
         let k = self.optional_count("attention.key_length", 1, MOST)?;
         let v = self.optional_count("attention.value_length", 1, MOST)?;
@@ -242,15 +247,30 @@ impl Keys<'_> {
                 &format!("a divisor of the width {hidden} that leaves heads of 1 to {MOST}"),
             )),
         };
+        let source = |length: Option<usize>, name: &str| match length {
+            Some(length) => format!("key `{}` {length}", self.key(name)),
+            None => format!(
+                "key `{}` {hidden} over key `{}` {q_heads}",
+                self.key("embedding_length"),
+                self.key("attention.head_count")
+            ),
+        };
+        let (k_source, v_source) = (source(k, "attention.key_length"), source(v, "attention.value_length"));
         let k = k.map_or_else(divided, Ok)?;
         let v = v.map_or_else(divided, Ok)?;
         if k != v {
             return Err(unsupported(
-                format!("heads of {k} values in K and {v} in V; only equal sizes are run"),
-                "use a model whose K and V heads are alike",
+                format!("heads of {k} values in K ({k_source}) and {v} in V ({v_source}); only equal sizes are run"),
+                "use a model whose K and V heads are alike; where they are, the file is damaged",
             ));
         }
-        Ok(k)
+        if !k.is_multiple_of(2) {
+            return Err(unsupported(
+                format!("heads of {k} values ({k_source}); RoPE turns values in pairs"),
+                "convert the model anew, or use one of even heads",
+            ));
+        }
+        Ok((k, k_source))
     }
 
     /// Caps of scores and of logits, which other families have under the same names.

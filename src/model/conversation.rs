@@ -207,8 +207,11 @@ impl Conversation {
     }
 }
 
-/// A control token in a user's words would end the turn, or begin another's.
-fn refuse_control(tokenizer: &Tokenizer, text: &str) -> Result<()> {
+/// Refuses a control token in a user's words: it would end the turn, or begin another's.
+///
+/// # Errors
+/// `Usage` naming the token.
+pub fn refuse_control(tokenizer: &Tokenizer, text: &str) -> Result<()> {
     let ids = tokenizer.encode(text, true)?;
     match ids.iter().find(|&&id| Some(id) != tokenizer.bos() && tokenizer.is_control(id)) {
         None => Ok(()),

@@ -194,11 +194,16 @@ impl Store {
 /// The model called `name`; a `Usage` error names the nearest known names.
 pub fn find(name: &str) -> Result<&'static Entry> {
     REGISTRY.iter().find(|entry| entry.name == name).ok_or_else(|| {
-        let known = names::nearest(name, REGISTRY.iter().map(|entry| entry.name));
+        let known = names::nearest(name, REGISTRY.iter().map(|entry| entry.name)).join(", ");
+        // What looks like a path, or is one, was meant as one.
+        let what = match name.contains(['/', '\\']) || Path::new(name).exists() {
+            true => "is no path of a model: such a path ends in .gguf",
+            false => "is neither the name of a model nor a path that ends in .gguf",
+        };
         Error::new(
             ErrorKind::Usage,
-            format!("no model is called {name:?}"),
-            format!("known: {}; or give a path that ends in .gguf", known.join(", ")),
+            format!("{name:?} {what}"),
+            format!("give a path that ends in .gguf, or a name that `kvarto models list` shows: {known}"),
         )
     })
 }

@@ -95,15 +95,22 @@ fn page_lists(
     lists
 }
 
+/// Tokens below which an item costs more than it spares: its partial states have to be written and merged.
+const LEAST_TOKENS: usize = 64;
+
 /// Splits lists into items that keep the backend busy.
 fn items(limits: &Limits, entries: &[Entry], lists: &[List]) -> Vec<Item> {
     let states_per_entry = entries.iter().map(|e| e.rows as usize * limits.group).max().unwrap_or(1);
     let most_items = (limits.max_partials / states_per_entry.max(1)).max(1);
-    let target = limits.target_items.clamp(1, most_items);
-    let total: usize = lists.iter().map(|list| list.ids.len()).sum();
-    let pages_per_item = total.div_ceil(target).max(1);
+    // A class is a dispatch, and dispatches run one after another: each is cut to fill the backend alone.
+    let mut totals: BTreeMap<Class, usize> = BTreeMap::new();
+    for list in lists {
+        *totals.entry(list.class).or_default() += list.ids.len();
+    }
+    let target = limits.target_items.clamp(1, (most_items / totals.len().max(1)).max(1));
     let mut items = Vec::with_capacity(lists.len());
-    for (at, List { ids, .. }) in lists.iter().enumerate() {
+    for (at, List { ids, class, .. }) in lists.iter().enumerate() {
+        let pages_per_item = totals[class].div_ceil(target).max(LEAST_TOKENS / limits.page_tokens).max(1);
         // Even shares: 33 pages at 32 an item are two items of 17 and 16, not of 32 and 1.
         let share = ids.len().div_ceil(ids.len().div_ceil(pages_per_item));
         let starts = (0..ids.len()).step_by(share);

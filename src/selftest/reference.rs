@@ -1,98 +1,86 @@
-//! Inputs of the self-test, and dense attention over them in f64: every score, one softmax, one sum.
+//! Inputs of the self-test, and dense attention in f64 over what pages hold: every score, one softmax, one sum.
 
 use super::{HEAD_DIM, KV_HEADS, LAYERS, Q_HEADS, STEPS};
+use crate::num::hadamard_sign;
 
-/// Rows of one layer in one step.
-pub(super) struct Rows<'a> {
-    pub q: &'a [f32],
-    pub k: &'a [f32],
-    pub v: &'a [f32],
-    pub expected: &'a [f64],
+/// Rows of one layer: `[token][head][channel]`.
+pub(super) struct Layer {
+    pub q: Vec<f32>,
+    pub k: Vec<f32>,
+    pub v: Vec<f32>,
 }
 
-struct Layer {
-    q: Vec<f32>,
-    k: Vec<f32>,
-    v: Vec<f32>,
-    expected: Vec<f64>,
-}
-
-/// All tokens of all layers: `[token][head][channel]`.
-pub(super) struct Data(Vec<Layer>);
+/// All tokens of all layers.
+pub(super) struct Data(pub Vec<Layer>);
 
 impl Data {
     pub fn new() -> Self {
         let tokens: usize = STEPS.iter().sum();
         let mut random = Normal(0x6b76_6172_746f);
-        let layers = (0..LAYERS).map(|_| {
-            let q = random.take(tokens * Q_HEADS * HEAD_DIM);
-            let k = random.take(tokens * KV_HEADS * HEAD_DIM);
-            let v = random.take(tokens * KV_HEADS * HEAD_DIM);
-            let expected = attend(&q, &k, &v, tokens);
-            Layer { q, k, v, expected }
+        let layers = (0..LAYERS).map(|_| Layer {
+            q: random.take(tokens * Q_HEADS * HEAD_DIM),
+            k: random.take(tokens * KV_HEADS * HEAD_DIM),
+            v: random.take(tokens * KV_HEADS * HEAD_DIM),
         });
         Data(layers.collect())
     }
-
-    /// `rows` rows from token `at` on.
-    pub fn rows(&self, layer: usize, at: usize, rows: usize) -> Rows<'_> {
-        let l = &self.0[layer];
-        let (q, kv) = (Q_HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM);
-        Rows {
-            q: &l.q[at * q..(at + rows) * q],
-            k: &l.k[at * kv..(at + rows) * kv],
-            v: &l.v[at * kv..(at + rows) * kv],
-            expected: &l.expected[at * q..(at + rows) * q],
-        }
-    }
-
-    /// Makes one head's expected output that of another.
-    #[cfg(test)]
-    pub fn spoil(&mut self) {
-        let expected = &mut self.0[LAYERS - 1].expected;
-        let end = expected.len();
-        expected.copy_within(0..HEAD_DIM, end - HEAD_DIM);
-    }
 }
 
-/// Exact outputs of all queries, each over the tokens up to its own.
-fn attend(q: &[f32], k: &[f32], v: &[f32], tokens: usize) -> Vec<f64> {
-    let row = |x: &[f32], heads: usize, token: usize, head: usize| -> Vec<f64> {
-        let at = (token * heads + head) * HEAD_DIM;
-        x[at..at + HEAD_DIM].iter().map(|&x| f64::from(x)).collect()
-    };
-    let all = |x: &[f32], head: usize| -> Vec<Vec<f64>> { (0..tokens).map(|t| row(x, KV_HEADS, t, head)).collect() };
-    let mut out = vec![0.0; tokens * Q_HEADS * HEAD_DIM];
-    for head in 0..Q_HEADS {
-        let kv_head = head / (Q_HEADS / KV_HEADS);
-        let (keys, values) = (all(k, kv_head), all(v, kv_head));
-        for token in 0..tokens {
-            let query = row(q, Q_HEADS, token, head);
-            let dot = |key: &Vec<f64>| key.iter().zip(&query).map(|(k, q)| k * q).sum::<f64>();
-            let scores: Vec<f64> = keys[..=token].iter().map(|k| dot(k) / (HEAD_DIM as f64).sqrt()).collect();
-            let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
-            let total: f64 = weights.iter().sum();
-            let at = (token * Q_HEADS + head) * HEAD_DIM;
-            for (weight, value) in weights.iter().zip(&values) {
-                for (out, v) in out[at..at + HEAD_DIM].iter_mut().zip(value) {
-                    *out += weight / total * v;
-                }
-            }
+/// The vector of a token and head.
+pub(super) fn vector(x: &[f32], heads: usize, token: usize, head: usize) -> &[f32] {
+    &x[(token * heads + head) * HEAD_DIM..][..HEAD_DIM]
+}
+
+/// Keys and values of one KV head, a vector a token, in the model's coordinates.
+#[derive(Default)]
+pub(super) struct Held {
+    pub keys: Vec<Vec<f64>>,
+    pub values: Vec<Vec<f64>>,
+}
+
+/// Output of a query that sees the first `seen` tokens.
+pub(super) fn attend(held: &Held, seen: usize, query: &[f32]) -> Vec<f64> {
+    let dot = |key: &Vec<f64>| key.iter().zip(query).map(|(k, &q)| k * f64::from(q)).sum::<f64>();
+    let scores: Vec<f64> = held.keys[..seen].iter().map(|k| dot(k) / (HEAD_DIM as f64).sqrt()).collect();
+    let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
+    let total: f64 = weights.iter().sum();
+    let mut out = vec![0.0; HEAD_DIM];
+    for (weight, value) in weights.iter().zip(&held.values) {
+        for (out, v) in out.iter_mut().zip(value) {
+            *out += weight / total * v;
         }
     }
     out
 }
 
-/// The larger of `worst` and the relative errors of heads' outputs; NaN as soon as one is.
-pub(super) fn worst_of(worst: f64, got: &[f32], expected: &[f64]) -> f64 {
-    let heads = got.chunks(HEAD_DIM).zip(expected.chunks(HEAD_DIM));
-    heads.fold(worst, |worst, (got, expected)| {
-        let length = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
-        let off = length(&mut got.iter().zip(expected).map(|(&g, e)| f64::from(g) - e));
-        let error = off / length(&mut expected.iter().copied());
-        if worst.is_nan() || error <= worst { worst } else { error }
+/// Rows of vectors in f64, out of the rotated basis where they are in it: the textbook's matrix, entry (i, j) being
+/// (-1)^popcount(i & j) / sqrt(block), then the channels' signs.
+pub(super) fn model_coordinates(rows: &[f32], rotated: bool) -> Vec<Vec<f64>> {
+    let wide = rows.chunks(HEAD_DIM).map(|row| row.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
+    if !rotated {
+        return wide.collect();
+    }
+    let block = 1usize << HEAD_DIM.trailing_zeros();
+    wide.map(|row| {
+        let entry = |c: usize| {
+            let start = c / block * block;
+            let signed =
+                |j: usize| if ((c - start) & j).count_ones() % 2 == 1 { -row[start + j] } else { row[start + j] };
+            (0..block).map(signed).sum::<f64>() / (block as f64).sqrt() * f64::from(hadamard_sign(c as u32))
+        };
+        (0..HEAD_DIM).map(entry).collect()
     })
+    .collect()
+}
+
+/// The larger of `worst` and the length of the difference, as a fraction of the expected vector's; NaN as soon as
+/// anything is.
+pub(super) fn worst_of(worst: f64, got: &[f32], expected: &[f64]) -> f64 {
+    let length = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    let off = length(&mut got.iter().zip(expected).map(|(&g, e)| f64::from(g) - e));
+    let error = off / length(&mut expected.iter().copied());
+    if worst.is_nan() || error <= worst { worst } else { error }
 }
 
 /// Standard normal numbers by Box and Muller over SplitMix64: the same on every machine.

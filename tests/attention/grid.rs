@@ -1,128 +1,21 @@
-//! Formats, head sizes, group sizes, page sizes, lengths, rows, splits, masks and bases, in all pairs of values.
+//! The grid on the CPU, and what else must hold of splits, kernels and partial states.
 
-use crate::harness::{BASES, Case, Formats, Kernel, Random};
+use crate::harness::grid::{FormatFactors, cases, mixed};
+use crate::harness::{BASES, Case, Kernel, Random};
 use crate::{TOLERANCE, cpu};
 use kvarto::kernel::PartialState;
-use std::collections::BTreeSet;
-
-/// One format pair for all pages.
-const FORMATS: [Formats; 25] = {
-    macro_rules! pairs {
-        ($($k:literal)*) => { [$(
-            |_, _| ($k, "f32"), |_, _| ($k, "f16"), |_, _| ($k, "bf16"), |_, _| ($k, "fp8"), |_, _| ($k, "tq3"),
-        )*] };
-    }
-    pairs!("f32" "f16" "bf16" "fp8" "tq3")
-};
-const DIMS: [(usize, usize); 6] = [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)];
-const GROUPS: [usize; 5] = [1, 3, 4, 7, 8];
-const PAGES: [usize; 4] = [16, 32, 64, 128];
-const LENGTHS: [usize; 10] = [0, 1, 15, 16, 17, 63, 64, 65, 1000, 4097];
-const ROWS: [usize; 6] = [1, 2, 5, 16, 40, 64];
-const SPLITS: [usize; 4] = [1, 3, 8, usize::MAX];
-const WINDOWS: [Option<u32>; 3] = [None, Some(1), Some(100)];
-const CAPS: [Option<f32>; 2] = [None, Some(3.0)];
-const SINKS: [Option<f32>; 2] = [None, Some(1.5)];
-
-const LEVELS: [usize; 11] = [
-    FORMATS.len(),
-    DIMS.len(),
-    GROUPS.len(),
-    PAGES.len(),
-    LENGTHS.len(),
-    ROWS.len(),
-    SPLITS.len(),
-    WINDOWS.len(),
-    CAPS.len(),
-    SINKS.len(),
-    BASES.len(),
-];
-
-/// Choices of levels in which every pair of levels of two factors occurs (greedily, so not the fewest).
-fn all_pairs() -> Vec<[usize; LEVELS.len()]> {
-    let mut random = Random::new(17);
-    let mut left = BTreeSet::new();
-    for (b, levels_b) in LEVELS.into_iter().enumerate() {
-        for (a, levels_a) in LEVELS.into_iter().enumerate().take(b) {
-            left.extend((0..levels_a).flat_map(|x| (0..levels_b).map(move |y| (a, x, b, y))));
-        }
-    }
-    let pairs = |choice: &[usize; LEVELS.len()]| {
-        let choice = *choice;
-        (0..LEVELS.len()).flat_map(move |a| (a + 1..LEVELS.len()).map(move |b| (a, choice[a], b, choice[b])))
-    };
-    let mut chosen = Vec::new();
-    while let Some(&(a, x, b, y)) = left.first() {
-        let candidate = (0..60).map(|_| {
-            let mut choice = LEVELS.map(|n| random.below(n));
-            (choice[a], choice[b]) = (x, y);
-            choice
-        });
-        let best = candidate.max_by_key(|c| pairs(c).filter(|p| left.contains(p)).count()).expect("candidates");
-        pairs(&best).for_each(|pair| {
-            left.remove(&pair);
-        });
-        chosen.push(best);
-    }
-    chosen
-}
 
 #[test]
 fn every_pair_of_choices_equals_the_dense_reference() {
     let mut backend = cpu();
-    let (mut worst, cases) = (0.0f64, all_pairs());
-    for (number, choice) in cases.iter().enumerate() {
-        let [formats, dims, group, page, length, rows, split, window, cap, sink, basis] = *choice;
-        let (k_dim, v_dim) = DIMS[dims];
-        let (length, rows) = (LENGTHS[length], ROWS[rows]);
-        // Two sequences of other lengths beside it; rows of none without tokens.
-        let short = LENGTHS[number % 8];
-        let lengths = [(length, rows.min(length)), (short, short.min(1)), (65 + number % 64, 3)];
-        let case = Case {
-            k_dim,
-            v_dim,
-            group: GROUPS[group],
-            kv_heads: 1 + number % 2,
-            page_tokens: PAGES[page],
-            sequences: lengths.to_vec(),
-            formats: FORMATS[formats],
-            window: WINDOWS[window],
-            softcap: CAPS[cap],
-            sink: SINKS[sink],
-            basis: BASES[basis],
-            pages_per_item: SPLITS[split],
-            row_tile: if rows > 16 { 32 } else { 16 },
-            kernel: if rows > 16 { Kernel::Prefill } else { Kernel::Decode },
-            first_position: [0, 1000][number % 2],
-            seed: number as u64,
-            ..Case::default()
-        };
+    let (mut worst, cases) = (0.0f64, cases(FormatFactors::Pairs));
+    for (number, case) in cases.iter().enumerate() {
         match case.check(&mut backend, TOLERANCE) {
             Ok(error) => worst = worst.max(error),
             Err(message) => panic!("case {number} of {}: {message}", cases.len()),
         }
     }
     println!("{} cases, largest error {worst:.2e}", cases.len());
-}
-
-const MIXED: Formats = |sequence, page| {
-    const NAMES: [&str; 5] = ["f32", "f16", "bf16", "fp8", "tq3"];
-    (NAMES[(page + sequence) % 5], NAMES[(page * 2 + page / 5 + sequence) % 5])
-};
-
-fn mixed(kernel: Kernel) -> Case {
-    Case {
-        k_dim: 128,
-        v_dim: 128,
-        group: 4,
-        page_tokens: 16,
-        sequences: vec![(700, 7), (0, 0), (333, 16), (1, 1), (16, 16), (90, 40)],
-        formats: MIXED,
-        basis: BASES[1],
-        row_tile: if kernel == Kernel::Decode { 8 } else { 64 },
-        kernel,
-        ..Case::default()
-    }
 }
 
 #[test]

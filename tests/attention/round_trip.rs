@@ -214,6 +214,11 @@ fn appended_and_sealed_tokens_attend_like_the_originals() {
             ("f16", "fp8", 0.04),
             ("f16", "bf16", 8e-3),
             ("f16", "tq3", 0.25),
+            ("f16", "tq2", 0.4),
+            ("f16", "tq4", 0.1),
+            ("f16", "q8_0", 0.008),
+            ("f16", "q4_0", 0.1),
+            ("f16", "q3_affine", 0.2),
         ] {
             let (got, want) = outputs(open, sealed, bases);
             let error = error(&got, &want);

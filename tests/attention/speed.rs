@@ -63,12 +63,17 @@ fn speed() {
     };
     let decode =
         Case { sequences: vec![(8192, 1)], row_tile: 1, pages_per_item: 16, kernel: Kernel::Decode, ..prefill.clone() };
-    let formats: [(&str, crate::harness::Formats); 5] = [
+    let formats: [(&str, crate::harness::Formats); 10] = [
         ("f32", |_, _| ("f32", "f32")),
         ("f16", |_, _| ("f16", "f16")),
         ("bf16", |_, _| ("bf16", "bf16")),
         ("fp8", |_, _| ("fp8", "fp8")),
         ("tq3", |_, _| ("tq3", "tq3")),
+        ("tq2", |_, _| ("tq2", "tq2")),
+        ("tq4", |_, _| ("tq4", "tq4")),
+        ("q8_0", |_, _| ("q8_0", "q8_0")),
+        ("q4_0", |_, _| ("q4_0", "q4_0")),
+        ("q3_affine", |_, _| ("q3_affine", "q3_affine")),
     ];
     for (name, formats) in formats {
         report(&format!("prefill 512 rows at 2048, {name}"), &Case { formats, ..prefill.clone() }, 3);

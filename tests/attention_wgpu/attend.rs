@@ -1,4 +1,4 @@
-//! query, decode or prefill, merge: a set of cases that meets each format, size, ratio and page pairwise.
+//! query, decode or prefill, merge: cases of more shapes than the grid's, compared with the CPU's kernels as well.
 
 use crate::harness::{BASES, Case, Formats, Kernel};
 use crate::{cpu, on_vulkan};

@@ -7,9 +7,15 @@ use kvarto::format::FormatRegistry;
 use kvarto::kernel::convert;
 use kvarto::shape::{PageGeometry, Side};
 
-const FORMATS: [&str; 5] = ["f32", "f16", "bf16", "fp8", "tq3"];
+pub const FORMATS: [&str; 10] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine"];
 
-fn codec(name: &str, side: Side, geometry: PageGeometry) -> CodecUse {
+#[test]
+fn every_built_in_format_is_tested() {
+    let registry = FormatRegistry::builtin();
+    assert!(registry.iter().map(|(_, format)| format.name()).eq(FORMATS));
+}
+
+pub fn codec(name: &str, side: Side, geometry: PageGeometry) -> CodecUse {
     let registry = FormatRegistry::builtin();
     let (_, format) = registry.by_name(name).expect("a built-in format");
     CodecUse { format: name.into(), codec: format.codec(side, geometry).expect("a supported geometry") }
@@ -23,7 +29,7 @@ fn buffer(backend: &mut dyn Backend, words: &[u32]) -> BufferSlice {
 }
 
 /// Converts page by page, `valid[i]` tokens of page i, into slots in reverse order; the destination starts as NaN.
-fn run(backend: &mut dyn Backend, src: &CodecUse, dst: &CodecUse, pages: &[u32], valid: &[usize]) -> Vec<u32> {
+pub fn run(backend: &mut dyn Backend, src: &CodecUse, dst: &CodecUse, pages: &[u32], valid: &[usize]) -> Vec<u32> {
     let (count, words) = (valid.len(), dst.codec.layout().page_words);
     assert_eq!(pages.len(), count * src.codec.layout().page_words);
     let mut tables = vec![POISON; 8];
@@ -47,7 +53,7 @@ fn run(backend: &mut dyn Backend, src: &CodecUse, dst: &CodecUse, pages: &[u32],
 }
 
 /// Pages of values that find the edges: zeros, tiny and huge rows, ties between codes, infinities, NaN.
-fn edges(geometry: PageGeometry, random: &mut Random) -> Vec<Vec<f32>> {
+pub fn edges(geometry: PageGeometry, random: &mut Random) -> Vec<Vec<f32>> {
     let PageGeometry { tokens, head_dim } = geometry;
     let mut plain = random.normal(tokens * head_dim);
     plain[..head_dim].fill(0.0);
@@ -133,11 +139,14 @@ fn code_pages(name: &str, codec: &CodecUse, random: &mut Random) -> Vec<u32> {
             });
         }
         for (number, scalar) in layout.scalars.iter().enumerate() {
-            for t in 0..layout.geometry.tokens {
-                let (word, shift) = layout.scalar_position(number, t);
+            for (t, c) in scalar.owners(layout.geometry) {
+                let (word, shift) = layout.scalar_position(number, t, c);
+                let mut half = || 0x2c00 + (random.next() as u32 & 0x1fff);
                 let bits = match scalar.bits {
+                    // Scale and zero, the latter of both signs.
+                    32 if name == "q3_affine" => half() | half() << 16 | (t as u32 & 1) << 31,
                     32 => [1.0f32, 0.37, 1.5e-3][page as usize].to_bits(),
-                    _ => 0x2c00 + (random.next() as u32 & 0x1fff),
+                    _ => half(),
                 };
                 let mask = kvarto::format::mask(scalar.bits) << shift;
                 words[word] = words[word] & !mask | bits << shift;
@@ -173,16 +182,19 @@ fn check_decode(name: &str, side: Side, geometry: PageGeometry) {
 }
 
 /// Geometries in turn: each format and side meets several, all of them meet each page size.
-fn geometries(turn: usize) -> [PageGeometry; 2] {
+fn geometries(name: &str, turn: usize) -> [PageGeometry; 2] {
     let all = [(64, 128), (16, 96), (128, 256), (32, 80), (64, 64), (128, 80), (16, 256), (32, 192)];
-    [turn % 8, (turn + 3) % 8].map(|at| PageGeometry { tokens: all[at].0, head_dim: all[at].1 })
+    // Blocks are of 32 channels.
+    let step = if ["q8_0", "q4_0"].contains(&name) { 32 } else { 8 };
+    [turn % 8, (turn + 3) % 8]
+        .map(|at| PageGeometry { tokens: all[at].0, head_dim: usize::next_multiple_of(all[at].1, step) })
 }
 
 #[test]
 fn packed_on_the_gpu_as_on_the_cpu() {
     for (turn, name) in FORMATS.iter().enumerate() {
         for (s, side) in Side::BOTH.into_iter().enumerate() {
-            geometries(2 * turn + s).into_iter().for_each(|geometry| check_encode(name, side, geometry));
+            geometries(name, 2 * turn + s).into_iter().for_each(|geometry| check_encode(name, side, geometry));
         }
     }
 }
@@ -191,7 +203,7 @@ fn packed_on_the_gpu_as_on_the_cpu() {
 fn every_code_unpacks_on_the_gpu_as_on_the_cpu() {
     for (turn, name) in FORMATS.iter().enumerate() {
         for (s, side) in Side::BOTH.into_iter().enumerate() {
-            geometries(2 * turn + s + 2).into_iter().for_each(|geometry| check_decode(name, side, geometry));
+            geometries(name, 2 * turn + s + 2).into_iter().for_each(|geometry| check_decode(name, side, geometry));
         }
         // All 65536 codes of the 16-bit formats stand in one page of this size.
         check_decode(name, Side::K, PageGeometry { tokens: 128, head_dim: 512 });
@@ -200,9 +212,19 @@ fn every_code_unpacks_on_the_gpu_as_on_the_cpu() {
 
 #[test]
 fn demotion_and_requantisation_agree_with_the_cpu() {
-    // fp8 to tq3 and tq3 to fp8: decoders and encoders of two formats in one kernel.
+    // Both ways and between families: decoders and encoders of two formats in one kernel.
     on_vulkan(|backend| {
-        for (src, dst) in [("fp8", "tq3"), ("tq3", "fp8"), ("f16", "bf16")] {
+        let pairs = [
+            ("fp8", "tq3"),
+            ("tq3", "fp8"),
+            ("f16", "bf16"),
+            ("tq4", "tq2"),
+            ("q8_0", "q4_0"),
+            ("q4_0", "q3_affine"),
+            ("q3_affine", "tq4"),
+            ("tq2", "q8_0"),
+        ];
+        for (src, dst) in pairs {
             let geometry = PageGeometry { tokens: 32, head_dim: 128 };
             let (src, dst) = (codec(src, Side::V, geometry), codec(dst, Side::V, geometry));
             let mut page = vec![0; src.codec.layout().page_words];

@@ -11,6 +11,8 @@ mod support;
 mod attend;
 mod codes;
 mod faults;
+mod grid;
+mod poisoned;
 mod rows;
 
 use kvarto::backend::CpuBackend;

@@ -12,7 +12,7 @@ use kvarto::shape::{PageGeometry, Side};
 const OFFSET: usize = 8;
 const GAP: usize = 4;
 
-fn shape(k_dim: usize, v_dim: usize, page_tokens: usize) -> AttentionShape {
+pub fn shape(k_dim: usize, v_dim: usize, page_tokens: usize) -> AttentionShape {
     AttentionShape { kv_heads: 2, group: 3, k_dim, v_dim, page_tokens, window: false, softcap: false }
 }
 
@@ -55,7 +55,7 @@ fn close(got: &[u32], want: &[u32], tolerance: f32, what: &str) {
 }
 
 /// Two pages a head; token t of row t into the first page from token 3 on, the last row into the second page.
-fn append_on(
+pub fn append_on(
     backend: &mut dyn Backend,
     shape: &AttentionShape,
     formats: (&str, &str),

@@ -62,14 +62,89 @@ fn bad_flags_are_usage_errors_that_name_themselves() {
         ("--basis", "fourier"),
         ("--backend", "abacus"),
     ] {
-        // A value that begins with a minus is taken as one only after an equals sign.
         wrong(&["generate", "hi", &format!("{flag}={value}")], 2, &[flag]);
+        // A negative number is a value, not a flag that nobody knows.
+        if value != "-inf" {
+            let said = wrong(&["generate", "hi", flag, value], 2, &[flag]);
+            assert!(!said.err.contains("unexpected argument") && !said.err.contains("use '--"), "{}", said.err);
+        }
+    }
+    for flag in ["--seed", "--top-k", "--max-tokens", "--threads", "--exact-sink", "--exact-tail", "--page-tokens"] {
+        wrong(&["generate", "hi", flag, "-1"], 2, &[flag, "'-1'", "a whole number from 0 to "]);
+        wrong_json(&["generate", "hi", "--json", flag, "-1"], 2, "usage", &[flag, "-1", "a whole number from 0 to "]);
+    }
+    for flag in ["--temperature", "--top-p", "--min-p", "--repeat-penalty"] {
+        wrong(&["generate", "hi", flag, "-1"], 2, &[flag, "is -1", "a number from 0"]);
+        wrong(&["generate", "hi", flag, "-0.5"], 2, &[flag, "is -0.5", "a number from 0"]);
+    }
+}
+
+#[test]
+fn json_is_taken_from_the_flag_alone() {
+    wrong_json(&["generate", "hi", "--wrong", "--json"], 2, "usage", &["--wrong"]);
+    wrong_json(&["generate", "--json", "hi", "--top-k"], 2, "usage", &["--top-k"]);
+    wrong_json(&["models", "path", "--json"], 2, "usage", &["NAME-or-FILE"]);
+    wrong(&["generate", "--wrong", "--", "--json"], 2, &["--wrong"]);
+    wrong(&["generate", "hi", "--stop=--json", "--wrong"], 2, &["--wrong"]);
+    wrong(&["generate", "hi", "there", "--", "--json"], 2, &["there"]);
+}
+
+#[test]
+fn what_is_no_model_is_told_what_one_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("model.bin");
+    std::fs::write(&file, b"x").expect("written");
+    let file = file.to_str().expect("UTF-8");
+    let nowhere = format!("{file}/x/y");
+    for name in ["/etc/passwd", file, &nowhere, "./model", "smollm2", "", ".gguf", "no\\path", "x.gguf.bin", "/"] {
+        for command in
+            [&["generate", "hi", "--model"][..], &["models", "path"], &["models", "info"], &["models", "fetch"]]
+        {
+            wrong(&[command, &[name]].concat(), 2, &["a path", ".gguf", "kvarto models list", "smollm2-135m"]);
+        }
+    }
+    // The right ending does not make a model of a file.
+    let named = folder.path().join("passwd.gguf");
+    std::fs::write(&named, b"root:x:0:0:root:/root:/bin/sh\n").expect("written");
+    wrong(&["models", "info", named.to_str().expect("UTF-8")], 1, &["passwd.gguf", "not a GGUF file", "help: "]);
+}
+
+#[test]
+fn an_absent_adapter_comes_with_those_there_are() {
+    for word in ["vulkan:99", "gl:99", "dx12:99", "metal:99"] {
+        let Some(path) = support::model::path() else { return };
+        let model = path.to_str().expect("UTF-8");
+        let said = run(kvarto(&["generate", "hi", "--model", model, "--backend", word]));
+        assert_eq!((said.code, said.out.as_str()), (Some(3), ""));
+        for part in
+            [&format!("adapter {word} is not there"), "found: ", "choose with --backend ", "cpu", "kvarto doctor"]
+        {
+            assert!(said.err.contains(part), "{part:?} is not in {}", said.err);
+        }
+    }
+    for arguments in [&["generate", "hi", "--backend", "cuda"][..], &["doctor", "--adapter", "cuda"]] {
+        let said = wrong(arguments, 3, &["not built"]);
+        assert!(!said.err.contains("this card"), "{}", said.err);
+    }
+}
+
+#[test]
+fn help_names_every_backend() {
+    let said = run(kvarto(&["generate", "--help"]));
+    assert_eq!(said.code, Some(0));
+    let help: String = said.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = "auto, cpu, wgpu, vulkan[:N], metal[:N], dx12[:N], gl[:N], cuda[:N] (not built yet)";
+    assert!(help.contains(words), "{words:?} is not in {help}");
+    for word in ["auto", "cpu", "wgpu", "vulkan", "metal:1", "dx12", "gl:0", "cuda", "cuda:1"] {
+        // A word that is known is not a usage error: what fails comes later.
+        let (command, _folder) = bare(&["generate", "hi", "--backend", word]);
+        assert_ne!(run(command).code, Some(2), "{word}");
     }
 }
 
 #[test]
 fn unknown_names_come_with_the_names_there_are() {
-    wrong(&["generate", "hi", "--kv", "tq4"], 2, &["--kv", "tq4", "tq3", "fp8", "f16", "f32"]);
+    wrong(&["generate", "hi", "--kv", "tq5"], 2, &["--kv", "tq5", "tq3", "fp8", "f16", "f32"]);
     wrong(&["generate", "hi", "--kv", "k=fp8,k=tq3"], 2, &["--kv", "twice"]);
     wrong(&["generate", "hi", "--kv", "q=fp8"], 2, &["--kv", "k or v"]);
     wrong(&["generate", "hi", "--basis", "hadamart"], 2, &["--basis", "did you mean `hadamard`", "none", "mean"]);
@@ -83,7 +158,7 @@ fn unknown_names_come_with_the_names_there_are() {
     wrong(&["generate"], 2, &["PROMPT"]);
     wrong(&["generate", "hi", "--wrong"], 2, &["--wrong"]);
     wrong(&["generate", "--prompt-file", "/nowhere/prompt.txt"], 1, &["/nowhere/prompt.txt"]);
-    wrong_json(&["generate", "hi", "--json", "--kv", "tq4"], 2, "usage", &["--kv", "tq4"]);
+    wrong_json(&["generate", "hi", "--json", "--kv", "tq5"], 2, "usage", &["--kv", "tq5"]);
     wrong_json(&["generate", "hi", "--json", "--top-k", "x"], 2, "usage", &["--top-k"]);
 }
 

@@ -1,5 +1,6 @@
 //! `generate --json`: every key of the documented output, with its type, over many settings of the cache.
 
+use super::gguf_writer::{GgufWriter, tiny_llama_of};
 use super::{Said, generate, golden_prompt, support};
 use serde_json::Value;
 
@@ -94,6 +95,7 @@ fn has_every_key_of_its_type() {
     assert_eq!(value["model"]["sha256"].as_str().map(str::len), Some(64));
     assert_eq!((value["prompt_tokens"].as_u64(), value["new_tokens"].as_u64()), (Some(20), Some(64)));
     assert_eq!(value["backend"], "cpu");
+    assert_eq!(value["fallbacks"], serde_json::json!([]));
     assert_eq!(value["peak_device_bytes"], Value::Null);
     assert!(value["allocator_bytes"].as_u64() <= value["reserved_bytes"].as_u64());
     // 83 tokens lie in two 64-token pages of 16 bits.
@@ -114,13 +116,41 @@ fn has_every_key_of_its_type() {
     assert_eq!(chat["finish_reason"], "stop");
 }
 
+/// The list is what the model recorded: empty where projections run as one product, filled where they cannot.
+#[test]
+fn tells_what_falls_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let half = |name: &str, shape: &[u64]| {
+        let count: u64 = shape.iter().product();
+        let bytes = (0..count).flat_map(|i| if i % 2 == 0 { [0, 0x30] } else { [0, 0xb0] }).collect();
+        tiny_llama_of(3, 2).without_tensor(name).tensor(name, 1, shape, bytes)
+    };
+    let said = |name: &str, file: GgufWriter| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, file.build()).expect("written");
+        json(&["ab", "--max-tokens", "2", "--model", path.to_str().expect("UTF-8")])["fallbacks"].clone()
+    };
+    assert_eq!(said("alike.gguf", tiny_llama_of(3, 2)), serde_json::json!([]));
+    // A type of its own is no fallback where nothing is shared.
+    assert_eq!(said("down.gguf", half("blk.1.ffn_down.weight", &[24, 16])), serde_json::json!([]));
+    let reason = "the file stores them in unlike types";
+    let record = |format: &str, wanted: &str, used: &str| {
+        serde_json::json!([{"layer": 1, "kernel": "linear",
+        "format": format, "wanted": wanted, "used": used, "reason": reason}])
+    };
+    let q = said("q.gguf", half("blk.1.attn_q.weight", &[16, 16]));
+    assert_eq!(q, record("F16, F32, F32", "one product for Q, K and V", "3 products"));
+    let up = said("up.gguf", half("blk.1.ffn_up.weight", &[16, 24]));
+    assert_eq!(up, record("F32, F16", "one product for gate and up", "2 products"));
+}
+
 #[test]
 fn says_what_the_cache_was_told() {
     if support::model::path().is_none() {
         return;
     }
     let (prompt, _) = golden_prompt("code");
-    let cases: [(&[&str], [&str; 4], [u64; 3]); 6] = [
+    let cases: [(&[&str], [&str; 4], [u64; 3]); 9] = [
         (&["--kv", "k=fp8,v=tq3"], ["fp8", "tq3", "none", "hadamard"], [64, 64, 128]),
         (
             &["--kv", "tq3", "--exact-sink", "0", "--exact-tail", "0"],
@@ -130,6 +160,9 @@ fn says_what_the_cache_was_told() {
         (&["--kv", "tq3", "--basis", "mean", "--exact-tail", "0"], ["tq3", "tq3", "mean", "mean"], [64, 64, 0]),
         (&["--kv", "f32", "--page-tokens", "16"], ["f32", "f32", "none", "none"], [16, 64, 128]),
         (&["--kv", "v=fp8", "--page-tokens", "128", "--exact-tail", "0"], ["f16", "fp8", "none", "none"], [128, 64, 0]),
+        (&["--kv", "k=tq4,v=tq2"], ["tq4", "tq2", "hadamard", "hadamard"], [64, 64, 128]),
+        (&["--kv", "k=q8_0,v=q4_0", "--exact-tail", "0"], ["q8_0", "q4_0", "none", "none"], [64, 64, 0]),
+        (&["--kv", "q3_affine", "--exact-tail", "0"], ["q3_affine", "q3_affine", "none", "none"], [64, 64, 0]),
         (&["--basis", "hadamard"], ["f16", "f16", "hadamard", "hadamard"], [64, 64, 128]),
     ];
     let mut bits = Vec::new();

@@ -1,7 +1,7 @@
 //! Every specialisation as SPIR-V, MSL and HLSL, within WebGPU's default limits; no adapter needed.
 
 use kvarto::backend::Specialisation;
-use kvarto::backend::assemble::{AssembleOptions, assemble};
+use kvarto::backend::assemble::{AssembleOptions, Module, assemble};
 use kvarto::kernel::gated_mul::Activation;
 use kvarto::kernel::linear::{self, LinearPath};
 use kvarto::kernel::{add, argmax, embed, gated_mul, gather, head_norm, rms_norm, rope};
@@ -37,7 +37,8 @@ fn every_specialisation() -> Vec<Specialisation> {
 fn every_shader_is_valid_for_every_api() {
     for spec in every_specialisation() {
         let key = spec.key();
-        let text = assemble(&spec, &AssembleOptions::default()).unwrap();
+        let Module { text, unzeroed } = assemble(&spec, &AssembleOptions::default()).unwrap();
+        assert!(unzeroed, "{key}: clearing its workgroup memory would make it slow to compile");
         let module =
             naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{key}: {}", e.emit_to_string(&text)));
         // What the floor tier may use: WebGPU's own functions and no optional feature.

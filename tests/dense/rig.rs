@@ -16,18 +16,40 @@ pub struct Rig<'a> {
     backend: &'a mut dyn Backend,
     gpu: bool,
     buffers: Vec<BufferId>,
+    /// Every word read so far.
+    seen: Vec<u32>,
 }
 
 /// Runs `check` on the CPU.
 pub fn on_cpu(check: impl Fn(&mut Rig)) {
     let mut backend = CpuBackend::new(0).unwrap();
-    check(&mut Rig { backend: &mut backend, gpu: false, buffers: Vec::new() });
+    check(&mut Rig { backend: &mut backend, gpu: false, buffers: Vec::new(), seen: Vec::new() });
 }
 
 /// Runs `check` on every GPU API there is, or says why not.
 #[cfg(feature = "wgpu")]
 pub fn on_gpu(check: impl Fn(&mut Rig)) {
-    crate::support::gpu::on_each(|backend| check(&mut Rig { backend, gpu: true, buffers: Vec::new() }));
+    crate::support::gpu::on_each(|backend| {
+        check(&mut Rig { backend, gpu: true, buffers: Vec::new(), seen: Vec::new() })
+    });
+}
+
+/// Runs `check` on Vulkan as it is and with workgroup memory full of NaN patterns at each kernel's entry: what it reads
+/// must be the same, bit for bit.
+#[cfg(feature = "wgpu")]
+pub fn poisoned_and_not(check: impl Fn(&mut Rig)) {
+    use kvarto::backend::wgpu::OpenOptions;
+    let words = |backend: &mut dyn Backend| {
+        let mut rig = Rig { backend, gpu: true, buffers: Vec::new(), seen: Vec::new() };
+        check(&mut rig);
+        std::mem::take(&mut rig.seen)
+    };
+    crate::support::gpu::on("vulkan", |plain| {
+        let poison = OpenOptions { poison_workgroup: true, ..OpenOptions::default() };
+        let mut poisoned = crate::support::gpu::open("vulkan", &poison).expect("a second device");
+        let (plain, poisoned) = (words(plain), words(&mut poisoned));
+        assert!(!plain.is_empty() && plain == poisoned, "some kernel read what it had not written");
+    });
 }
 
 /// Two tests of one check, so that a failure names its backend.
@@ -102,7 +124,9 @@ impl Rig<'_> {
 
     pub fn read_words(&mut self, slice: BufferSlice) -> Vec<u32> {
         let bytes = read_blocking(self.backend, slice.buffer, slice.offset, slice.bytes).unwrap();
-        bytes.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect()
+        let words: Vec<u32> = bytes.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
+        self.seen.extend(&words);
+        words
     }
 
     /// The rows of a view; all that lies around them must still be poison.

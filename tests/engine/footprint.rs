@@ -35,7 +35,10 @@ fn the_estimate_is_what_the_allocator_gives_out() {
     let mut rng = Rng(11);
     for (page, sink, tail) in [(16, 16, 16), (16, 0, 0), (32, 64, 100), (64, 64, 128), (128, 1, 1)] {
         for kv in ["f16", "f32", "fp8/tq3", "tq3/bf16"] {
-            let shape = shape(vec![group(vec![0, 1], GroupKind::Full, page, (2, 2), 16, 32)]);
+            let shape = shape(vec![
+                group(vec![0, 1], GroupKind::Full, page, (2, 2), 16, 32),
+                group(vec![2, 3], GroupKind::Window(100), page, (2, 1), 32, 16),
+            ]);
             let mut profile = profile(kv, tail, sink);
             profile.overrides = vec![Override { layers: 1..2, k: Some("fp8".into()), v: None }];
             let mut lengths: Vec<u32> = vec![1, page as u32 - 1, page as u32, page as u32 + 1];

@@ -55,7 +55,7 @@ impl Codec for Lin8Codec {
             let peak = row.iter().fold(0.0f32, |peak, x| peak.max(x.abs()));
             let scale = peak * OF_PEAK;
             let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-            let (word, _) = self.0.scalar_position(0, token);
+            let (word, _) = self.0.scalar_position(0, token, 0);
             page[word] = scale.to_bits();
             for (channel, x) in row.iter().enumerate() {
                 let code = (x * inverse).round_ties_even().clamp(-127.0, 127.0) as i32 + 128;
@@ -67,7 +67,7 @@ impl Codec for Lin8Codec {
 
     fn decode(&self, page: &[u32], tokens: Range<usize>, out: &mut [f32]) {
         for (token, row) in tokens.zip(out.chunks_exact_mut(self.0.geometry.head_dim)) {
-            let scale = f32::from_bits(self.0.read_scalar(page, 0, token));
+            let scale = f32::from_bits(self.0.read_scalar(page, 0, token, 0));
             for (channel, x) in row.iter_mut().enumerate() {
                 *x = (self.0.read(page, 0, token, channel) as i32 - 128) as f32 * scale;
             }

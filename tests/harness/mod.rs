@@ -4,6 +4,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
 
 mod build;
+pub mod grid;
 mod run;
 
 pub use build::{Built, Side};

@@ -11,6 +11,7 @@ const GEOMETRIES: [(usize, usize); 8] =
 
 struct Gpu {
     name: String,
+    gl: bool,
     device: wgpu::Device,
     queue: wgpu::Queue,
 }
@@ -25,22 +26,34 @@ fn adapters() -> Vec<Gpu> {
         let limits = wgpu::Limits::downlevel_defaults().or_worse_values_from(&adapter.limits());
         let request = wgpu::DeviceDescriptor { required_limits: limits, ..Default::default() };
         let (device, queue) = pollster::block_on(adapter.request_device(&request)).ok()?;
-        Some(Gpu { name: format!("{} ({:?})", info.name, info.backend), device, queue })
+        Some(Gpu {
+            gl: info.backend == wgpu::Backend::Gl,
+            name: format!("{} ({:?})", info.name, info.backend),
+            device,
+            queue,
+        })
     };
     found.into_iter().filter_map(open).collect()
 }
 
 impl Gpu {
-    /// Runs one workgroup of `entry` with `buffers` (binding, contents) and returns those contents after.
-    fn run(&self, module: &wgpu::ShaderModule, entry: &str, buffers: &[(u32, &[u32])]) -> Vec<Vec<u32>> {
-        let pipeline = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+    fn pipeline(&self, module: &wgpu::ShaderModule, entry: &str) -> wgpu::ComputePipeline {
+        self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: None,
             layout: None,
             module,
             entry_point: Some(entry),
-            compilation_options: Default::default(),
+            // Fragments do without zeros, which would take OpenGL's compilers minutes for large arrays.
+            compilation_options: wgpu::PipelineCompilationOptions {
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            },
             cache: None,
-        });
+        })
+    }
+
+    /// Runs one workgroup with `buffers` (binding, contents) and returns those contents after.
+    fn run(&self, pipeline: &wgpu::ComputePipeline, buffers: &[(u32, &[u32])]) -> Vec<Vec<u32>> {
         let make = |contents: &[u32], usage| {
             let contents = contents.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
             self.device.create_buffer_init(&wgpu::util::BufferInitDescriptor {
@@ -66,7 +79,7 @@ impl Gpu {
         let mut encoder = self.device.create_command_encoder(&Default::default());
         {
             let mut pass = encoder.begin_compute_pass(&Default::default());
-            pass.set_pipeline(&pipeline);
+            pass.set_pipeline(pipeline);
             pass.set_bind_group(0, &group, &[]);
             pass.dispatch_workgroups(1, 1, 1);
         }
@@ -149,7 +162,7 @@ fn rows(tokens: usize, head_dim: usize, faults: bool) -> Vec<f32> {
 }
 
 fn assert_pages_agree(what: &str, format: &str, codec: &dyn Codec, got: &[u32], want: &[u32]) {
-    if format != "tq3" {
+    if !format.starts_with("tq") {
         let first = got.iter().zip(want).position(|(a, b)| a != b);
         assert_eq!(first.map(|i| (i, got[i], want[i])), None, "{what}: word, GPU, CPU");
         return;
@@ -157,10 +170,13 @@ fn assert_pages_agree(what: &str, format: &str, codec: &dyn Codec, got: &[u32], 
     // A GPU may fuse the sums: codes at a threshold and the last bit of a scale may differ.
     let layout = codec.layout();
     let PageGeometry { tokens, head_dim } = layout.geometry;
-    let code = |page: &[u32], t, c| 2 * layout.read(page, 0, t, c) + layout.read(page, 1, t, c);
+    let code = |page: &[u32], t, c| match layout.planes.len() {
+        1 => layout.read(page, 0, t, c),
+        _ => 2 * layout.read(page, 0, t, c) + layout.read(page, 1, t, c),
+    };
     let mut other = 0;
     for t in 0..tokens {
-        let [a, b] = [got, want].map(|page| layout.read_scalar(page, 0, t));
+        let [a, b] = [got, want].map(|page| layout.read_scalar(page, 0, t, 0));
         assert!(a.abs_diff(b) <= 1, "{what}: scale of token {t}: {a:#x} on the GPU, {b:#x} on the CPU");
         for c in 0..head_dim {
             let [a, b] = [got, want].map(|page| code(page, t, c));
@@ -174,10 +190,11 @@ fn assert_pages_agree(what: &str, format: &str, codec: &dyn Codec, got: &[u32], 
     }
 }
 
-fn assert_values_agree(what: &str, got: &[u32], want: &[f32]) {
+fn assert_values_agree(what: &str, format: &str, got: &[u32], want: &[f32]) {
+    let most = if format == "q8_0" { 128.0 } else { 8.0 };
     for (i, (got, want)) in got.iter().map(|b| f32::from_bits(*b)).zip(want).enumerate() {
-        // Subnormals may be flushed, those of f16 (below 2^-14, times a codebook value) included.
-        let flushed = got == 0.0 && want.abs() < 2f32.powi(-14) * 2.2;
+        // Subnormals may be flushed, those of f16 (below 2^-14, times the greatest code) included.
+        let flushed = got == 0.0 && want.abs() <= 2f32.powi(-14) * most;
         let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
         assert!(same || flushed, "{what}: value {i}: {got:e} on the GPU, {want:e} on the CPU");
     }
@@ -191,21 +208,27 @@ fn pages_agree_with_the_cpus() {
     }
     for gpu in &gpus {
         let mut pages = 0;
-        for (_, format) in FormatRegistry::builtin().iter() {
+        for (number, (_, format)) in FormatRegistry::builtin().iter().enumerate() {
             for side in Side::BOTH {
                 for (i, (tokens, head_dim)) in GEOMETRIES.into_iter().enumerate() {
+                    // Mesa's GL takes a second for each: every third geometry, others with each format and side.
+                    let left_out = gpu.gl && !(i + number + usize::from(side == Side::V)).is_multiple_of(3);
+                    if left_out || !super::takes(format.name(), head_dim) {
+                        continue;
+                    }
                     let what = format!("{}: {} {side:?} P={tokens} D={head_dim}", gpu.name, format.name());
                     let codec = format.codec(side, PageGeometry { tokens, head_dim }).expect("a legal geometry");
                     let source = wgpu::ShaderSource::Wgsl(kernel(&*codec, [64, 128, 256][i % 3]).into());
                     let module = gpu.device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
                     let words = codec.layout().page_words;
+                    let encode = gpu.pipeline(&module, "encode");
                     for faults in [false, true] {
                         let values = rows(tokens, head_dim, faults);
                         let mut want = vec![0; words];
                         codec.encode(&values, &mut want);
                         let bits: Vec<u32> = values.iter().map(|x| x.to_bits()).collect();
                         let slab = vec![0xdead_beefu32; words + 16];
-                        let got = gpu.run(&module, "encode", &[(0, &bits), (1, &slab)]).remove(1);
+                        let got = gpu.run(&encode, &[(0, &bits), (1, &slab)]).remove(1);
                         assert!(got[..8].iter().chain(&got[words + 8..]).all(|w| *w == 0xdead_beef), "{what}: overrun");
                         assert_pages_agree(&what, format.name(), &*codec, &got[8..words + 8], &want);
                         pages += 1;
@@ -216,11 +239,16 @@ fn pages_agree_with_the_cpus() {
                     if format.name() == "fp8" {
                         slab[8 + codec.layout().scalars[0].offset_words] = 0.37f32.to_bits();
                     }
+                    if format.name() == "q3_affine" {
+                        // Flushed to 0, a scale would leave a zero point that is not.
+                        let at = 8 + codec.layout().scalars[0].offset_words;
+                        slab[at..at + tokens].iter_mut().for_each(|pair| *pair |= 0x0400_0400);
+                    }
                     let out = vec![0u32; tokens * head_dim];
-                    let got = gpu.run(&module, "decode", &[(1, &slab), (2, &out)]).remove(1);
+                    let got = gpu.run(&gpu.pipeline(&module, "decode"), &[(1, &slab), (2, &out)]).remove(1);
                     let mut want = vec![0.0; tokens * head_dim];
                     codec.decode(&slab[8..words + 8], 0..tokens, &mut want);
-                    assert_values_agree(&what, &got, &want);
+                    assert_values_agree(&what, format.name(), &got, &want);
                 }
             }
         }

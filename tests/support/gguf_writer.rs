@@ -194,6 +194,31 @@ fn write_value(out: &mut Vec<u8>, value: &V) {
     }
 }
 
+/// [`tiny_llama`] with `layers` layers, which differ.
+pub fn tiny_llama_of(version: u32, layers: u32) -> GgufWriter {
+    let mut writer = tiny_llama(version).set("llama.block_count", V::U32(layers));
+    for layer in 1..layers {
+        let weights =
+            |n: u64| (0..n).map(|i| ((i * (37 + u64::from(layer)) % 101) as f32 - 50.0) / 100.0).collect::<Vec<f32>>();
+        for (name, shape) in TINY_BLOCK {
+            writer = writer.tensor_f32(&format!("blk.{layer}.{name}.weight"), shape, &weights(shape.iter().product()));
+        }
+    }
+    writer
+}
+
+const TINY_BLOCK: [(&str, &[u64]); 9] = [
+    ("attn_norm", &[16]),
+    ("attn_q", &[16, 16]),
+    ("attn_k", &[16, 8]),
+    ("attn_v", &[16, 8]),
+    ("attn_output", &[16, 16]),
+    ("ffn_norm", &[16]),
+    ("ffn_gate", &[16, 24]),
+    ("ffn_up", &[16, 24]),
+    ("ffn_down", &[24, 16]),
+];
+
 /// A whole `llama` model of one layer: width 16, two query heads and one KV head of 8, 24 feed-forward, tied
 /// output, F32 weights, and a byte-level tokenizer without merges but `a b`.
 pub fn tiny_llama(version: u32) -> GgufWriter {

@@ -119,8 +119,8 @@ fn picture(layout: &Layout) -> ColorImage {
         }
     }
     for (scalar, spec) in layout.scalars.iter().enumerate() {
-        for token in 0..tokens {
-            let (word, shift) = layout.scalar_position(scalar, token);
+        for (token, channel) in spec.owners(layout.geometry) {
+            let (word, shift) = layout.scalar_position(scalar, token, channel);
             paint(word, shift, spec.bits, layout.planes.len() + scalar, token);
         }
     }
@@ -142,7 +142,8 @@ mod tests {
     #[test]
     fn every_bit_of_an_unpadded_page_is_painted() {
         let formats = FormatRegistry::builtin();
-        for (name, side) in [("f16", Side::K), ("tq3", Side::K), ("tq3", Side::V)] {
+        for (name, side) in [("f16", Side::K), ("tq3", Side::K), ("tq3", Side::V), ("q8_0", Side::V), ("q4_0", Side::K)]
+        {
             let geometry = PageGeometry { tokens: 64, head_dim: 128 };
             let codec = formats.by_name(name).unwrap().1.codec(side, geometry).unwrap();
             let image = picture(codec.layout());

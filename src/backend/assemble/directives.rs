@@ -1,5 +1,6 @@
 //! The directives of a kernel's text: conditions, includes, codec fragments and `#{NAME}`.
 
+use super::claims::{Claims, declares};
 use super::{ALWAYS, f32_text, push_text};
 use crate::backend::{Constant, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
@@ -22,6 +23,7 @@ struct Level {
 struct Expansion<'a> {
     spec: &'a Specialisation,
     library: &'a [(&'a str, &'a str)],
+    claims: &'a mut Claims,
     included: Vec<String>,
     stored: Vec<String>,
     encoded: Vec<String>,
@@ -36,9 +38,14 @@ struct Place<'a> {
 }
 
 /// Appends the kernel's text to `out`, its directives carried out.
-pub(super) fn expand(spec: &Specialisation, library: &[(&str, &str)], out: &mut String) -> Result<()> {
+pub(super) fn expand(
+    spec: &Specialisation,
+    library: &[(&str, &str)],
+    claims: &mut Claims,
+    out: &mut String,
+) -> Result<()> {
     let included = ALWAYS.map(String::from).to_vec();
-    let mut expansion = Expansion { spec, library, included, stored: Vec::new(), encoded: Vec::new() };
+    let mut expansion = Expansion { spec, library, claims, included, stored: Vec::new(), encoded: Vec::new() };
     let file = format!("{}.wgsl", spec.decl.name);
     expansion.text(&file, spec.decl.wgsl, 0, out)
 }
@@ -46,11 +53,13 @@ pub(super) fn expand(spec: &Specialisation, library: &[(&str, &str)], out: &mut 
 impl Expansion<'_> {
     fn text(&mut self, file: &str, text: &str, depth: usize, out: &mut String) -> Result<()> {
         let mut levels: Vec<Level> = Vec::new();
+        let (mut declared, mut claimed) = (false, false);
         for (at, line) in text.lines().enumerate() {
             let place = Place { file, line: at + 1, text: line.trim() };
             let active = levels.last().is_none_or(|l| l.active);
             let Some(directive) = place.text.strip_prefix('#').filter(|d| !d.starts_with('{')) else {
                 if active {
+                    declared |= declares(line);
                     self.substitute(place, line, out)?;
                 }
                 continue;
@@ -95,8 +104,11 @@ impl Expansion<'_> {
                 "include" => self.include(place, rest, depth, out)?,
                 "codec_store" => self.codec_store(place, rest, true, out)?,
                 "codec_encode" => self.codec_encode(place, rest, out)?,
+                "unzeroed" if rest.is_empty() => claimed = true,
+                "unzeroed" => return Err(self.fault(place, "takes nothing after it", "")),
                 _ => {
-                    let known = "known are #if, #elif, #else, #endif, #include, #codec_store and #codec_encode";
+                    let known =
+                        "known are #if, #elif, #else, #endif, #include, #codec_store, #codec_encode and #unzeroed";
                     return Err(self.fault(place, "is not a directive", known));
                 }
             }
@@ -105,6 +117,7 @@ impl Expansion<'_> {
             let place = Place { file, line: level.line, text: "#if" };
             return Err(self.fault(place, "is never closed", "add #endif"));
         }
+        self.claims.note(declared, claimed);
         Ok(())
     }
 
@@ -201,6 +214,7 @@ impl Expansion<'_> {
             ));
         }
         self.stored.push(prefix.to_string());
+        self.claims.codec(&text);
         push_text(out, &text);
         Ok(())
     }
@@ -211,7 +225,9 @@ impl Expansion<'_> {
             return Ok(());
         }
         self.encoded.push(prefix.to_string());
-        push_text(out, &self.spec.codec(prefix).wgsl_encode(prefix));
+        let text = self.spec.codec(prefix).wgsl_encode(prefix);
+        self.claims.codec(&text);
+        push_text(out, &text);
         Ok(())
     }
 

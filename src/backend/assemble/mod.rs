@@ -12,16 +12,23 @@
 //! | `#include "lib/x.wgsl"` | a shared file, once |
 //! | `#codec_store p` | the functions that write one token in role `p` |
 //! | `#codec_encode p` | those that write a page in role `p`, and the former where there are any |
+//! | `#unzeroed` | this file writes every word of its workgroup variables before it reads it |
+//!
+//! Clearing workgroup memory at entry is what makes a pipeline slow to compile on some drivers. It is left out where
+//! every part of the module that declares workgroup variables holds `#unzeroed` (a codec's text: `//#unzeroed`).
 //!
 //! `#{NAME}` anywhere in a line is replaced by the constant's value (digits without a suffix).
 
+mod claims;
 mod directives;
+mod poison;
 #[cfg(test)]
 mod tests;
 
 use super::{Access, Constant, ParamKind, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::{WGSL_HADAMARD, WGSL_NUMBERS};
+use claims::Claims;
 use std::fmt::Write as _;
 
 const PREAMBLE: &str = include_str!("../../../shaders/lib/preamble.wgsl");
@@ -43,6 +50,17 @@ const ALWAYS: [&str; 2] = ["lib/preamble.wgsl", "lib/numbers.wgsl"];
 pub struct AssembleOptions {
     /// Extensions for `enable` lines at the top (`f16`); none within WebGPU's defaults.
     pub enables: Vec<String>,
+    /// Fills every workgroup variable with NaN patterns at entry, for tests of the claim `#unzeroed`.
+    pub poison_workgroup: bool,
+}
+
+/// One complete WGSL module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Its text.
+    pub text: String,
+    /// Whether nothing reads workgroup memory that was not written before: it need not be cleared at entry.
+    pub unzeroed: bool,
 }
 
 /// Name of the entry point that every kernel's text defines.
@@ -59,8 +77,9 @@ pub fn params_bytes(params: usize) -> u64 {
 ///
 /// # Errors
 /// `Shape` for a malformed directive (kernel, line and directive are named) or a constant that WGSL cannot
-/// write (an infinity or NaN); `Unsupported` for `#codec_store` of a format whose tokens cannot be written alone.
-pub fn assemble(spec: &Specialisation, options: &AssembleOptions) -> Result<String> {
+/// write (an infinity or NaN), or for workgroup variables that cannot be poisoned where that is asked for;
+/// `Unsupported` for `#codec_store` of a format whose tokens cannot be written alone.
+pub fn assemble(spec: &Specialisation, options: &AssembleOptions) -> Result<Module> {
     let decl = spec.decl;
     let mut out = String::with_capacity(4096 + decl.wgsl.len());
     for name in &options.enables {
@@ -103,11 +122,18 @@ pub fn assemble(spec: &Specialisation, options: &AssembleOptions) -> Result<Stri
     }
     push_text(&mut out, PREAMBLE);
     push_text(&mut out, WGSL_NUMBERS);
+    let mut claims = Claims::default();
     for (prefix, codec) in decl.codecs.iter().zip(&spec.codecs) {
-        push_text(&mut out, &codec.codec.wgsl(prefix));
+        let text = codec.codec.wgsl(prefix);
+        claims.codec(&text);
+        push_text(&mut out, &text);
     }
-    directives::expand(spec, LIBRARY, &mut out)?;
-    Ok(out)
+    directives::expand(spec, LIBRARY, &mut claims, &mut out)?;
+    let text = match options.poison_workgroup {
+        true => poison::poisoned(decl.name, &out)?,
+        false => out,
+    };
+    Ok(Module { text, unzeroed: claims.hold() })
 }
 
 fn push_text(out: &mut String, text: &str) {

@@ -23,7 +23,7 @@ fn spec_of(wgsl: &'static str) -> Specialisation {
 }
 
 fn text_of(wgsl: &'static str) -> String {
-    assemble(&spec_of(wgsl), &AssembleOptions::default()).unwrap()
+    assemble(&spec_of(wgsl), &AssembleOptions::default()).unwrap().text
 }
 
 fn fault_of(wgsl: &'static str) -> String {
@@ -51,8 +51,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
 
 #[test]
 fn a_module_is_whole_and_valid() {
-    let options = AssembleOptions { enables: vec!["f16".into()] };
-    let text = assemble(&spec_of(KERNEL), &options).unwrap();
+    let options = AssembleOptions { enables: vec!["f16".into()], ..AssembleOptions::default() };
+    let text = assemble(&spec_of(KERNEL), &options).unwrap().text;
     assert!(text.starts_with("enable f16;\nconst N: u32 = 5u;\n"), "{text}");
     assert!(text.contains("array<f32, 5>"), "{text}");
     assert!(text.contains("@group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;"), "{text}");
@@ -117,13 +117,14 @@ fn main(@builtin(local_invocation_index) lid: u32) {
     for (_, format) in FormatRegistry::builtin().iter() {
         let name = format.name();
         let options = AssembleOptions::default();
-        let text = assemble(&codec_spec(ENCODE, name), &options).unwrap();
+        let Module { text, unzeroed } = assemble(&codec_spec(ENCODE, name), &options).unwrap();
+        assert!(unzeroed, "{name}");
         validate(&naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {e}")));
 
         let spec = codec_spec(STORE, name);
         let writable = spec.codec("dst").token_writable();
         match assemble(&spec, &options) {
-            Ok(text) => {
+            Ok(Module { text, .. }) => {
                 assert!(writable && !text.contains("dst_encode_page"), "{name}");
                 validate(&naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {e}")));
             }
@@ -238,9 +239,81 @@ fn malformed_directives_name_kernel_line_and_directive() {
         ("#codec_store k\n", "names no codec role"),
         ("#codec_encode\n", "names no codec role"),
         ("#endif x\n", "takes nothing after it"),
+        ("#unzeroed x\n", "takes nothing after it"),
     ] {
         let message = fault_of(wgsl);
         assert!(message.starts_with("kernel sample, sample.wgsl line "), "{message}");
         assert!(message.contains(wants), "{wgsl:?}: {message}");
+    }
+}
+
+#[test]
+fn memory_is_left_uncleared_where_every_part_that_declares_some_claims_it() {
+    const VARIABLE: &str = "var<workgroup> a: array<f32, 4>;\n";
+    for (wgsl, unzeroed) in [
+        (String::new(), true),
+        ("// var<workgroup> in a comment\n".into(), true),
+        (VARIABLE.into(), false),
+        (format!("#unzeroed\n{VARIABLE}"), true),
+        (format!("{VARIABLE}#unzeroed\n"), true),
+        (format!("#if FAST\n#unzeroed\n#endif\n{VARIABLE}"), false),
+        (format!("#if FAST\n{VARIABLE}#endif\n"), true),
+        // The shared file's claim is its own, and says nothing of the kernel's variables.
+        ("#include \"lib/hadamard_block.wgsl\"\n".into(), true),
+        (format!("#include \"lib/hadamard_block.wgsl\"\n{VARIABLE}"), false),
+        (format!("#include \"lib/hadamard_block.wgsl\"\n#unzeroed\n{VARIABLE}"), true),
+    ] {
+        let module = assemble(&spec_of(wgsl.clone().leak()), &AssembleOptions::default()).unwrap();
+        assert_eq!(module.unzeroed, unzeroed, "{wgsl}");
+        assert!(!module.text.contains("#unzeroed"), "{wgsl}");
+    }
+    let mut claims = claims::Claims::default();
+    claims.codec("//#unzeroed\nvar<workgroup> p_a: u32;\n");
+    assert!(claims.hold());
+    claims.codec("var<workgroup> p_a: u32;\n");
+    assert!(!claims.hold());
+}
+
+#[test]
+fn poison_fills_every_workgroup_variable() {
+    const WGSL: &str = "
+struct Pair {
+    a: u32,
+    b: vec2<f32>,
+}
+alias Sum = vec4<f32>;
+var<workgroup> sums: array<Sum, N>;
+var<workgroup> pairs: array<Pair, 3>;
+var<workgroup> bits: array<atomic<u32>, 2>;
+var<workgroup> peak: atomic<u32>;
+var<workgroup> one: i32;
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    b[lid] = u32(sums[lid].x) + pairs[lid].a + atomicLoad(&bits[0]) + atomicLoad(&peak) + u32(one);
+}
+";
+    let options = AssembleOptions { poison_workgroup: true, ..AssembleOptions::default() };
+    let text = assemble(&spec_of(WGSL), &options).unwrap().text;
+    validate(&naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}", e.emit_to_string(&text))));
+    for store in [
+        "for (var poison_at = lid; poison_at < N; poison_at += 64) { sums[poison_at] = vec4<f32>(bitcast<f32>(poison_word)); }",
+        "pairs[poison_at] = Pair(poison_word, vec2<f32>(bitcast<f32>(poison_word)));",
+        "atomicStore(&bits[poison_at], poison_word);",
+        "if (lid == 0u) { atomicStore(&peak, poison_word); }",
+        "if (lid == 0u) { one = bitcast<i32>(poison_word); }",
+    ] {
+        assert!(text.contains(store), "{store} is not in\n{text}");
+    }
+    assert_eq!(assemble(&spec_of(KERNEL), &options).unwrap().text, text_of(KERNEL));
+    for (wgsl, wants) in [
+        (
+            "var<workgroup> a: mat2x2<f32>;\n@compute @workgroup_size(1)\nfn main(@builtin(local_invocation_index) l: u32) {\n}",
+            "the type",
+        ),
+        ("var<workgroup> a: u32;\n@compute @workgroup_size(1)\nfn main() {\n}", "no local_invocation_index"),
+        ("var<workgroup> a:u32;\n", "the declaration"),
+    ] {
+        let message = assemble(&spec_of(wgsl), &options).unwrap_err().to_string();
+        assert!(message.contains(wants), "{message}");
     }
 }

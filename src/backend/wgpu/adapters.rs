@@ -101,13 +101,13 @@ pub fn adapters() -> Vec<AdapterReport> {
 ///
 /// Only the APIs in question are started: GL when it is named, or when no other API has an adapter that serves.
 fn find(choice: &AdapterChoice) -> Result<(wgpu::Adapter, AdapterReport)> {
-    let pick = |apis| {
+    let pick = |apis: wgpu::Backends| {
         let mut all = found(apis);
         let at = choose(&all.iter().map(|(_, report)| report.clone()).collect::<Vec<_>>(), choice)?;
         Ok(all.swap_remove(at))
     };
     match choice {
-        AdapterChoice::Api { api, .. } => pick(api_bits(api)),
+        AdapterChoice::Api { api, index } => pick(api_bits(api)).map_err(|_| absent(api, *index, &adapters())),
         AdapterChoice::Auto { .. } => pick(wgpu::Backends::PRIMARY).or_else(|_: Error| pick(wgpu::Backends::all())),
     }
 }
@@ -165,6 +165,32 @@ fn choose(found: &[AdapterReport], choice: &AdapterChoice) -> Result<usize> {
             "name one (kvarto doctor lists them), or use the CPU backend",
         )
     })
+}
+
+/// Why adapter `index` of `api` cannot be opened, among `all` that this machine has, and which can be.
+fn absent(api: &str, index: usize, all: &[AdapterReport]) -> Error {
+    let word = |r: &AdapterReport| format!("{}:{}", r.api, r.index);
+    let asked = format!("{api}:{index}");
+    let refused = all.iter().find(|r| word(r) == asked).and_then(|r| r.refusal.as_ref());
+    let of_api = all.iter().filter(|r| r.api == api).count();
+    let why = match (refused, of_api) {
+        (Some(refusal), _) => format!("adapter {asked} cannot run the kernels: {refusal}"),
+        (None, 0) => format!("adapter {asked} is not there: this machine has none that {api} reaches"),
+        (None, 1) => format!("adapter {asked} is not there: {api} reaches one, number 0"),
+        (None, count) => format!("adapter {asked} is not there: {api} reaches {count}, numbers 0 to {}", count - 1),
+    };
+    let describe = |r: &AdapterReport| match &r.refusal {
+        None => format!("{} {:?} ({})", word(r), r.name, r.device_type),
+        Some(refusal) => format!("{} {:?} ({}; refused: {refusal})", word(r), r.name, r.device_type),
+    };
+    let list: Vec<String> = all.iter().map(describe).collect();
+    let list = if list.is_empty() { "no adapter at all".to_string() } else { list.join(", ") };
+    let usable: Vec<String> = all.iter().filter(|r| r.refusal.is_none()).map(word).chain(["cpu".into()]).collect();
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("{why}; found: {list}"),
+        format!("choose with --backend {}; `kvarto doctor` tests each", usable.join(" or ")),
+    )
 }
 
 /// Smaller is better; equal ranks keep the driver's order.
@@ -258,7 +284,8 @@ pub(super) fn caps_of(device: &wgpu::Device, options: &OpenOptions) -> Result<Ca
         max_workgroups_per_dimension: limits.max_compute_workgroups_per_dimension,
         max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
         offset_alignment: u64::from(limits.min_storage_buffer_offset_alignment).max(16),
-        target_workgroups: if software { 4 * threads } else { 1024 },
+        // Enough to fill the largest cards there are; more only gives the merge more to do (measured on an H200).
+        target_workgroups: if software { 4 * threads } else { 2048 },
         timestamps,
         features: if timestamps { vec!["timestamp_query".into()] } else { Vec::new() },
         max_submission_ms: options.max_submission_ms.unwrap_or(if software { 0 } else { 50 }),
@@ -308,4 +335,44 @@ fn is_software(info: &wgpu::AdapterInfo) -> bool {
 
 fn driver_text(info: &wgpu::AdapterInfo) -> String {
     format!("{} {}", info.driver, info.driver_info).trim().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(api: &str, index: usize, refusal: Option<&str>) -> AdapterReport {
+        AdapterReport {
+            api: api.into(),
+            index,
+            name: format!("card {index}"),
+            driver: String::new(),
+            device_type: "discrete".into(),
+            software: false,
+            limits: wgpu::Limits::defaults(),
+            features: Vec::new(),
+            refusal: refusal.map(String::from),
+        }
+    }
+
+    #[test]
+    fn an_absent_adapter_is_told_with_those_there_are() {
+        let all = [report("vulkan", 0, None), report("vulkan", 1, Some("too old")), report("gl", 0, None)];
+        for (api, index, words) in [
+            ("vulkan", 99, "vulkan reaches 2, numbers 0 to 1"),
+            ("vulkan", 1, "vulkan:1 cannot run the kernels: too old"),
+            ("gl", 1, "gl reaches one, number 0"),
+            ("metal", 0, "this machine has none that metal reaches"),
+        ] {
+            let error = absent(api, index, &all);
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            let asked = format!("{api}:{index}");
+            for word in [words, &asked, "vulkan:0 \"card 0\" (discrete)", "refused: too old", "gl:0"] {
+                assert!(error.message().contains(word), "{word:?} is not in {error}");
+            }
+            assert!(error.remedy().contains("--backend vulkan:0 or gl:0 or cpu"), "{error}");
+        }
+        let error = absent("vulkan", 0, &[]);
+        assert!(error.message().contains("no adapter at all") && error.remedy().contains("--backend cpu"), "{error}");
+    }
 }

@@ -11,6 +11,7 @@ use super::read::Staging;
 use super::timing::{self, Timer};
 use super::uniforms::Uniforms;
 use super::work::Work;
+use crate::backend::assemble::AssembleOptions;
 use crate::backend::{
     Backend, BufferId, BufferSlice, Caps, KernelTime, PipelineId, ReadFuture, Recording, Specialisation, SubmissionId,
     Timing,
@@ -38,6 +39,9 @@ pub struct OpenOptions {
     /// Compiles without bounds on loops. Every loop of every kernel and format must then end.
     /// The environment's `KVARTO_CHECKED=1` has the last word.
     pub trusted: bool,
+    /// Fills workgroup memory with NaN patterns as each kernel begins: for tests that kernels read only what they
+    /// wrote.
+    pub poison_workgroup: bool,
     /// Installs the device's callbacks for errors and loss, replacing those there. A caller who keeps their own
     /// hands the reports on to [`WgpuBackend::error_sink`].
     pub take_callbacks: bool,
@@ -51,6 +55,7 @@ impl Default for OpenOptions {
             max_submission_ms: None,
             timestamps: true,
             trusted: false,
+            poison_workgroup: false,
             take_callbacks: true,
         }
     }
@@ -119,6 +124,7 @@ impl WgpuBackend {
         }
         let poller = Poller::start(device.clone(), sink.clone(), caps.api == "gl")?;
         let checked = std::env::var("KVARTO_CHECKED").is_ok_and(|v| v == "1");
+        let assembly = AssembleOptions { poison_workgroup: options.poison_workgroup, ..AssembleOptions::default() };
         let buffers = Buffers::with_limit(options.memory_limit);
         Ok(WgpuBackend {
             device,
@@ -127,7 +133,7 @@ impl WgpuBackend {
             sink,
             poller,
             buffers,
-            pipelines: Pipelines::new(options.trusted && !checked),
+            pipelines: Pipelines::new(options.trusted && !checked, assembly),
             groups: Groups::default(),
             uniforms: Uniforms::new(),
             staging: Staging::default(),

@@ -3,7 +3,7 @@
 use super::health::{full_text, scoped};
 use crate::backend::{
     Access, Caps, Element, KernelDecl, PipelineId, Specialisation,
-    assemble::{AssembleOptions, assemble, entry_point, params_bytes},
+    assemble::{AssembleOptions, Module, assemble, entry_point, params_bytes},
 };
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashMap;
@@ -43,10 +43,11 @@ pub(super) struct Pipelines {
     by_shape: HashMap<LayoutShape, usize>,
     pub(super) forbid_new: bool,
     trusted: bool,
+    assembly: AssembleOptions,
 }
 
 impl Pipelines {
-    pub(super) fn new(trusted: bool) -> Self {
+    pub(super) fn new(trusted: bool, assembly: AssembleOptions) -> Self {
         Pipelines {
             list: Vec::new(),
             by_key: HashMap::new(),
@@ -54,6 +55,7 @@ impl Pipelines {
             by_shape: HashMap::new(),
             forbid_new: false,
             trusted,
+            assembly,
         }
     }
 
@@ -96,9 +98,9 @@ impl Pipelines {
                 "pack tables into one buffer",
             ));
         }
-        let text = assemble(spec, &AssembleOptions::default())?;
+        let module = assemble(spec, &self.assembly)?;
         let layout = self.layout_for(device, decl)?;
-        let pipeline = self.compile(device, decl, &text, &self.layouts[layout].pipeline, spec.key())?;
+        let pipeline = self.compile(device, decl, &module, &self.layouts[layout].pipeline, spec.key())?;
         let id = PipelineId(self.list.len() as u32);
         self.list.push(Pipeline { decl, pipeline, layout });
         self.by_key.insert(spec.key().to_string(), id);
@@ -109,12 +111,13 @@ impl Pipelines {
         &self,
         device: &wgpu::Device,
         decl: &KernelDecl,
-        text: &str,
+        module: &Module,
         layout: &wgpu::PipelineLayout,
         key: &str,
     ) -> Result<wgpu::ComputePipeline> {
+        let Module { text, unzeroed } = module;
         let (module, error) = scoped(device, || {
-            let source = wgpu::ShaderSource::Wgsl(text.into());
+            let source = wgpu::ShaderSource::Wgsl(text.as_str().into());
             let descriptor = wgpu::ShaderModuleDescriptor { label: Some(decl.name), source };
             if self.trusted {
                 let checks = wgpu::ShaderRuntimeChecks { force_loop_bounding: false, ..Default::default() };
@@ -147,7 +150,10 @@ impl Pipelines {
                 layout: Some(layout),
                 module: &module,
                 entry_point: Some(entry_point()),
-                compilation_options: wgpu::PipelineCompilationOptions::default(),
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    zero_initialize_workgroup_memory: !unzeroed,
+                    ..Default::default()
+                },
                 cache: None,
             })
         });

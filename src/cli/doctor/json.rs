@@ -62,6 +62,8 @@ fn adapter(e: &Examined) -> Value {
             "passed": v.passed(),
             "worst_error": number(v.worst),
             "allowed": v.tolerance,
+            "nmse": number(v.nmse),
+            "known_nmse": v.known_nmse,
             "seconds": v.time.as_secs_f64(),
             "fault": v.fault.as_ref().map(error),
         })

@@ -98,12 +98,15 @@ fn details(e: &Examined) -> String {
         line("fault", error.to_string());
     }
     if !e.verdicts.is_empty() {
-        let mut rows = vec![["self-test", "worst error", "allowed", "time", ""].map(String::from)];
+        let mut rows =
+            vec![["self-test", "worst error", "allowed", "rounding", "known for", "time", ""].map(String::from)];
         for v in &e.verdicts {
             let time = format!("{:.2} s", v.time.as_secs_f64());
             let word = if v.passed() { "pass".to_string() } else { "FAIL".into() };
             let fault = v.fault.as_ref().map_or(word.clone(), |error| format!("{word}: {error}"));
-            rows.push([v.format.clone(), format!("{:.2e}", v.worst), format!("{:.1e}", v.tolerance), time, fault]);
+            let numbers = [v.worst, v.tolerance, v.nmse, v.known_nmse].map(|x| format!("{x:.1e}"));
+            let [worst, allowed, rounding, known] = numbers;
+            rows.push([v.format.clone(), worst, allowed, rounding, known, time, fault]);
         }
         out += &aligned(&rows, "  ");
     }

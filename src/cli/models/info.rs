@@ -7,6 +7,7 @@ use std::path::Path;
 use indicatif::HumanBytes;
 use serde_json::{Value as Json, json};
 
+use super::super::output::escaped;
 use kvarto::Error;
 use kvarto::model::config::ModelConfig;
 use kvarto::model::gguf::{Array, GgmlType, Gguf, Value};
@@ -60,7 +61,7 @@ impl<'a> Report<'a> {
         let mut rows: Vec<(String, String)> = Vec::new();
         let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
         let unknown = || "not stated".to_owned();
-        row("file", self.path.display().to_string());
+        row("file", escaped(&self.path.display().to_string()));
         row("size", format!("{} ({} bytes)", HumanBytes(self.gguf.file_len()), self.gguf.file_len()));
         row("format", format!("GGUF version {}, alignment {}", self.gguf.version(), self.gguf.alignment()));
         row("sha256", self.gguf.sha256().to_owned());
@@ -174,11 +175,6 @@ fn aligned(rows: &[(String, String)]) -> String {
         let _ = writeln!(out, "{name:<width$}  {value}");
         out
     })
-}
-
-/// `text` with what could steer a terminal spelled out, cut where it grows long.
-fn escaped(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] }).collect()
 }
 
 fn shown(value: &Value) -> String {

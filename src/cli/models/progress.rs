@@ -59,6 +59,6 @@ impl Progress for Bar {
     }
 
     fn notice(&self, text: &str) {
-        self.0.suspend(|| eprintln!("{text}"));
+        self.0.suspend(|| crate::cli::output::say(text));
     }
 }

@@ -14,7 +14,7 @@ fn round_trip(values: &[f32], side: Side) -> (Vec<f32>, f32) {
             assert_ne!(codec.layout().read(&page, 0, t, c) & 0x7f, 0x7f);
         }
     }
-    (out[..values.len()].to_vec(), f32::from_bits(codec.layout().read_scalar(&page, 0, 0)))
+    (out[..values.len()].to_vec(), f32::from_bits(codec.layout().read_scalar(&page, 0, 0, 0)))
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Few rows: weights stream past, decoded in registers, and meet every row.
 
 #[cfg(target_arch = "x86_64")]
+use super::gemv_avx2::{CodeDots, Codes, block_sums};
+#[cfg(target_arch = "x86_64")]
 use super::gemv_x86::{NibbleDots, Nibbles};
 use super::{FEW, Product};
 use crate::num::weights::{Block, scales_of, with_block};
 #[cfg(target_arch = "x86_64")]
-use crate::num::weights::{Q4_0, Q4_1, WeightType};
+use crate::num::weights::{Q4_0, Q4_1, Q8_0, WeightType};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -18,12 +20,21 @@ pub(super) fn multiply(product: Product<'_>) -> Vec<f32> {
     let tasks = 8 * rayon::current_num_threads();
     let outs = (product.outs / tasks).max(TASK_BYTES / product.row_bytes).max(1);
     let arch = Arch::new();
+    #[cfg(target_arch = "x86_64")]
+    let x_sums = if product.weight == WeightType::Q4_1 { block_sums::<Q4_1>(&product) } else { Vec::new() };
     let task = |(sums, weights): (&mut [f32], &[u8])| {
         #[cfg(target_arch = "x86_64")]
         if let Some(simd) = pulp::x86::V4::try_new() {
             match product.weight {
                 WeightType::Q4_0 => return nibbles::<Q4_0>(simd, product, weights, sums),
                 WeightType::Q4_1 => return nibbles::<Q4_1>(simd, product, weights, sums),
+                _ => {}
+            }
+        } else if let Some(simd) = pulp::x86::V3::try_new() {
+            match product.weight {
+                WeightType::Q4_0 => return codes::<Q4_0>(simd, product, &x_sums, weights, sums),
+                WeightType::Q4_1 => return codes::<Q4_1>(simd, product, &x_sums, weights, sums),
+                WeightType::Q8_0 => return codes::<Q8_0>(simd, product, &x_sums, weights, sums),
                 _ => {}
             }
         }
@@ -50,6 +61,16 @@ fn nibbles<T: Nibbles>(simd: pulp::x86::V4, product: Product<'_>, weights: &[u8]
         2 => NibbleDots::<T, 2>::new(simd, product, weights, sums).run(),
         3 => NibbleDots::<T, 3>::new(simd, product, weights, sums).run(),
         _ => NibbleDots::<T, FEW>::new(simd, product, weights, sums).run(),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn codes<T: Codes>(simd: pulp::x86::V3, product: Product<'_>, x_sums: &[f32], weights: &[u8], sums: &mut [f32]) {
+    match product.rows {
+        1 => CodeDots::<T, 1>::new(simd, product, x_sums, weights, sums).run(),
+        2 => CodeDots::<T, 2>::new(simd, product, x_sums, weights, sums).run(),
+        3 => CodeDots::<T, 3>::new(simd, product, x_sums, weights, sums).run(),
+        _ => CodeDots::<T, FEW>::new(simd, product, x_sums, weights, sums).run(),
     }
 }
 

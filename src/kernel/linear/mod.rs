@@ -6,6 +6,8 @@
 mod gemm;
 mod gemv;
 #[cfg(target_arch = "x86_64")]
+mod gemv_avx2;
+#[cfg(target_arch = "x86_64")]
 mod gemv_x86;
 
 use super::embed::weight;

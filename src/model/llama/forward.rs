@@ -21,6 +21,9 @@ pub enum Answer {
     AllLogits,
 }
 
+/// Rows from which a step on a software adapter takes long enough to be stopped within.
+const LONG_ROWS: u32 = 17;
+
 /// Tokens of one sequence in a step.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelRows<'a> {
@@ -50,6 +53,15 @@ impl Model {
     /// `Shape` for more rows than a step takes, an unknown sequence or a token outside the vocabulary; `OutOfPages`
     /// and `OutOfMemory` leave every sequence as it was; `Device` also when a logit is not a number.
     pub fn step(&mut self, rows: &[ModelRows<'_>]) -> Result<Answers> {
+        self.step_unless(rows, None)
+    }
+
+    /// Like [`Model::step`]. On a software adapter, the CPU included, a step of more than 16 rows goes in two
+    /// submissions a layer, and `stop` is asked after each; elsewhere a step is over before anybody could wish so.
+    ///
+    /// # Errors
+    /// Also `Interrupted` when `stop` says so: every sequence has the tokens it had before the step.
+    pub fn step_unless(&mut self, rows: &[ModelRows<'_>], stop: Option<&mut dyn FnMut() -> bool>) -> Result<Answers> {
         let (tokens, wanted, best_only) = self.check_rows(rows)?;
         let count = tokens.len() as u32;
         let Model { config, engine, weights, kernels, ropes, buffers, .. } = self;
@@ -63,6 +75,7 @@ impl Model {
         }
         let positions = step.positions();
         let backend = step.backend();
+        let mut stop = stop.filter(|_| count >= LONG_ROWS && backend.caps().software);
         backend.write(buffers.tokens, 0, bytemuck::cast_slice(&tokens))?;
         for (rope, &buffer) in ropes.iter().zip(&buffers.ropes) {
             backend.write(buffer, 0, bytemuck::cast_slice(&rope.rows(&positions)))?;
@@ -106,11 +119,14 @@ impl Model {
             let to = step.recording();
             let branch = Branch { matrix: &block.output, inner: attention, norm: block.post_attention_norm, scratch };
             kernels.add_branch(to, &branch, x, count)?;
+            pause(&mut step, buffers.x, &mut stop)?;
+            let to = step.recording();
             kernels.norm(to, x, block.ffn_norm, normed, count)?;
             kernels.linear_side_by_side(to, &block.gate_up, normed, gate_up, count)?;
             kernels.gated_mul(to, gate_up, gate_up.right(ffn), inner, count, ffn)?;
             let branch = Branch { matrix: &block.down, inner, norm: block.post_ffn_norm, scratch };
             kernels.add_branch(to, &branch, x, count)?;
+            pause(&mut step, buffers.x, &mut stop)?;
         }
         let answers = wanted.len() as u32;
         if answers > 0 {
@@ -179,6 +195,17 @@ impl Model {
             }
         }
         Ok((tokens, wanted, best_only))
+    }
+}
+
+/// Where there is somebody to ask: waits for what is recorded so far, which wrote `done`, and asks.
+fn pause(step: &mut Step<'_>, done: BufferId, stop: &mut Option<&mut dyn FnMut() -> bool>) -> Result<()> {
+    let Some(stop) = stop else { return Ok(()) };
+    step.submit()?;
+    read_blocking(step.backend(), done, 0, 4)?;
+    match stop() {
+        true => Err(Error::new(ErrorKind::Interrupted, "stopped within a step", "")),
+        false => Ok(()),
     }
 }
 

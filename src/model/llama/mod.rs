@@ -1,10 +1,12 @@
 //! The forward pass of Llama and its relatives: dense kernels between the engine's append and attend, one recording a
 //! step. What sets an architecture apart is data ([`super::config::Architecture`]).
 
+mod fallbacks;
 mod forward;
 mod kernels;
 mod weights;
 
+pub use fallbacks::Fallback;
 pub use forward::{Answer, Answers, ModelRows};
 
 use super::config::ModelConfig;
@@ -136,13 +138,20 @@ impl Model {
         self.weights.bytes
     }
 
+    /// What runs by another route than was wanted: recorded at load, and the cache's own of the newest step.
+    pub fn fallbacks(&self) -> Vec<Fallback> {
+        let deferred = Fallback::of_cache(&self.engine.stats(), self.engine.profile());
+        self.weights.fallbacks.iter().cloned().chain(deferred).collect()
+    }
+
     /// Most rows of a step.
     pub fn chunk_tokens(&self) -> usize {
         self.chunk_tokens
     }
 
     /// Appends `tokens` in steps of at most [`Model::chunk_tokens`] rows and answers for the last of them.
-    /// `stop` is asked between steps; `Interrupted` when it says so, with the steps so far kept.
+    /// `stop` is asked, with the tokens done, between steps and within them as [`Model::step_unless`] does;
+    /// `Interrupted` when it says so, with the whole steps so far kept.
     ///
     /// # Errors
     /// `Usage` for no tokens; as [`Model::step`].
@@ -162,9 +171,10 @@ impl Model {
             if stop(done) {
                 return Err(Error::new(ErrorKind::Interrupted, "stopped during the prefill", ""));
             }
+            let answer = if done + chunk.len() == tokens.len() { answer } else { Answer::Nothing };
+            let rows = [ModelRows { seq, tokens: chunk, committed: true, answer }];
+            answers = self.step_unless(&rows, Some(&mut || stop(done)))?;
             done += chunk.len();
-            let answer = if done == tokens.len() { answer } else { Answer::Nothing };
-            answers = self.step(&[ModelRows { seq, tokens: chunk, committed: true, answer }])?;
         }
         Ok(answers)
     }

@@ -1,5 +1,6 @@
 //! Weights on the device, as stored in the file; projections that share an input become one matrix.
 
+use super::fallbacks::Fallback;
 use crate::backend::{Backend, BufferSlice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::WeightSegment;
@@ -46,6 +47,8 @@ pub(super) struct Weights {
     /// `None` when the embedding serves as the output projection.
     pub output: Option<Matrix>,
     pub bytes: u64,
+    /// Products that run in more parts than one.
+    pub fallbacks: Vec<Fallback>,
 }
 
 impl Weights {
@@ -88,7 +91,25 @@ impl Weights {
             false => Some(up.matrix(&["output.weight"])?.remove(0)),
         };
         let bytes = backend.allocated_bytes() - before;
-        Ok(Weights { embedding, blocks, output_norm, output, bytes })
+        let limit = backend.caps().max_binding_bytes.min(backend.caps().max_buffer_bytes);
+        let mut weights = Weights { embedding, blocks, output_norm, output, bytes, fallbacks: Vec::new() };
+        weights.fallbacks = weights.in_parts(limit);
+        Ok(weights)
+    }
+
+    /// Products that run in more parts than one, over bindings of `limit` bytes at most.
+    fn in_parts(&self, limit: u64) -> Vec<Fallback> {
+        let blocks = self.blocks.iter().enumerate().flat_map(|(layer, b)| {
+            let products: [(&str, &[Matrix]); 4] = [
+                ("Q, K and V", &b.qkv),
+                ("the attention's output", std::slice::from_ref(&b.output)),
+                ("gate and up", &b.gate_up),
+                ("down", std::slice::from_ref(&b.down)),
+            ];
+            products.map(|(what, matrices)| Fallback::of_matrices(Some(layer), what, matrices, limit))
+        });
+        let head = Fallback::of_matrices(None, "the logits", std::slice::from_ref(self.head()), limit);
+        blocks.chain([head]).flatten().collect()
     }
 
     /// The output projection.

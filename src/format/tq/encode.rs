@@ -1,25 +1,18 @@
 //! From a row to codes and γ. The shader (`text.rs`) runs the same operations in the same order.
 
-use crate::num::{TQ_UNIT, TQ3, f16_bits};
+use super::codebook::Book;
+use crate::num::f16_bits;
 use crate::shape::Side;
 
 /// Least exponent field of a token's greatest magnitude (2⁻⁶³): below it γ is 0.
 pub(super) const EXPONENT_MIN: u32 = 64;
 /// Greatest one whose reciprocal power of two is a normal number.
 pub(super) const EXPONENT_MAX: u32 = 253;
-/// From this one on γ is certain to saturate: 2²⁰ · (γ of a row scaled to 1..2, at least 0.16) > 65504.
+/// From this one on γ is certain to saturate: 2²⁰ · (γ of a row scaled to 1..2, at least 0.089) > 65504.
 pub(super) const EXPONENT_SATURATED: u32 = 127 + 20;
 
-/// Squares of the thresholds, in units of the row's mean square.
-pub(super) fn thresholds() -> [f32; 3] {
-    std::array::from_fn(|i| {
-        let middle = (f64::from(TQ3[i]) + f64::from(TQ3[i + 1])) / 2.0 / f64::from(TQ_UNIT);
-        (middle * middle) as f32
-    })
-}
-
 /// Writes the codes of `row` and returns γ's f16 bits.
-pub(super) fn quantise(side: Side, row: &[f32], codes: &mut [u8]) -> u16 {
+pub(super) fn quantise(book: &Book, side: Side, row: &[f32], codes: &mut [u8]) -> u16 {
     const INFINITY: u32 = 0x7f80_0000;
     // Magnitudes as integers: NaN as 0 (γ tells of it), infinities as f32::MAX.
     let mut nan = false;
@@ -39,16 +32,19 @@ pub(super) fn quantise(side: Side, row: &[f32], codes: &mut [u8]) -> u16 {
         square += x * x;
     }
     let mean = square * (1.0 / row.len() as f32);
-    let limits = thresholds().map(|t| t * mean);
+    let levels = book.magnitudes.len();
+    let limits = book.thresholds().map(|t| t * mean);
+    let limits = &limits[..levels - 1];
     let (mut dot, mut norm) = (0f32, 0f32);
     for (x, code) in row.iter().zip(codes.iter_mut()) {
         let a = scaled(*x);
         let level = limits.iter().filter(|limit| a * a > **limit).count();
-        let magnitude = TQ3[level];
+        let magnitude = book.magnitudes[level];
         dot += a * magnitude;
         norm += magnitude * magnitude;
         // NaN and zeros of either sign take the least positive value.
-        *code = if *x < 0.0 { 3 - level as u8 } else { 4 + level as u8 };
+        let ascending = if *x < 0.0 { levels - 1 - level } else { levels + level };
+        *code = ascending as u8;
     }
     if nan {
         return 0x7e00;
@@ -57,8 +53,8 @@ pub(super) fn quantise(side: Side, row: &[f32], codes: &mut [u8]) -> u16 {
         return 0;
     }
     let gamma = match side {
-        Side::K => square * TQ_UNIT / dot,
-        Side::V => (square / norm).sqrt() * TQ_UNIT,
+        Side::K => square * book.unit / dot,
+        Side::V => (square / norm).sqrt() * book.unit,
     };
     f16_bits(gamma * f32::from_bits(exponent.min(EXPONENT_SATURATED) << 23))
 }

@@ -1,0 +1,130 @@
+//! Whether the numbers that are timed are right.
+
+use super::attention::{AttentionBench, Work};
+use super::data::{self, Kind};
+use crate::backend::{BackendKind, Caps, CpuBackend};
+use crate::engine::{Engine, EngineOptions, Input, Output, SeqRows};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Errors of one sequence's output, relative to its root mean square.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quality {
+    /// The worst, against attention over the exact keys and values in f64: what the formats cost.
+    pub worst_of_exact: f64,
+    /// The root mean square of the same.
+    pub rms_of_exact: f64,
+    /// The worst against the CPU backend over the same pages: what the kernels cost. `None` on the CPU itself.
+    pub worst_of_cpu: Option<f64>,
+}
+
+/// Worst error that another backend's kernels may have against the CPU's.
+const OF_CPU: f64 = 1e-3;
+/// Root mean square error against exact values that no format comes near.
+const OF_EXACT: f64 = 1.0;
+
+/// Compares `out`, `[rows][query heads][v_dim]`, of which the first sequence's last row is looked at.
+pub(super) fn check(bench: &AttentionBench, caps: &Caps, out: &[f32]) -> Result<Quality> {
+    let group = &bench.shape.groups[0];
+    let rows = match bench.work {
+        Work::Decode => 1,
+        Work::Prefill { rows } => rows,
+    };
+    let width = group.q_heads * group.v_dim;
+    let last = &out[(rows as usize - 1) * width..rows as usize * width];
+    let exact = exact(bench, bench.context + rows - 1);
+    let (worst_of_exact, rms_of_exact) = errors(last, &exact);
+    let worst_of_cpu = match caps.kind {
+        BackendKind::Cpu => None,
+        _ => {
+            let same: Vec<f64> = on_cpu(bench, rows)?.into_iter().map(f64::from).collect();
+            Some(errors(last, &same).0)
+        }
+    };
+    // Negated comparisons: NaN must fail them.
+    let wrong = !(rms_of_exact < OF_EXACT) || worst_of_cpu.is_some_and(|worst| !(worst < OF_CPU));
+    if wrong {
+        return Err(Error::new(
+            ErrorKind::Device,
+            format!(
+                "the attention to be timed is wrong: root mean square error {rms_of_exact:.1e} of exact values (limit \
+                 {OF_EXACT}), worst error {:.1e} of the CPU's (limit {OF_CPU})",
+                worst_of_cpu.unwrap_or(f64::NAN)
+            ),
+            "run `kvarto doctor` for this adapter",
+        ));
+    }
+    Ok(Quality { worst_of_exact, rms_of_exact, worst_of_cpu })
+}
+
+/// Worst and root mean square of the differences, in units of the reference's root mean square.
+fn errors(got: &[f32], wanted: &[f64]) -> (f64, f64) {
+    let size = (wanted.iter().map(|x| x * x).sum::<f64>() / wanted.len() as f64).sqrt();
+    let differences: Vec<f64> = got.iter().zip(wanted).map(|(&g, w)| (f64::from(g) - w).abs() / size).collect();
+    // A fold that keeps NaN, unlike f64::max.
+    let worst = differences.iter().fold(0.0, |a: f64, &b| if b <= a { a } else { b });
+    (worst, (differences.iter().map(|d| d * d).sum::<f64>() / differences.len() as f64).sqrt())
+}
+
+/// Attention of the first sequence's row at `position` over its exact rows, `[query heads][v_dim]`.
+fn exact(bench: &AttentionBench, position: u32) -> Vec<f64> {
+    let group = &bench.shape.groups[0];
+    let places: Vec<(u32, u32)> = (0..=position).map(|p| (0, p)).collect();
+    let k = data::rows(Kind::K, &places, group.kv_heads * group.k_dim);
+    let v = data::rows(Kind::V, &places, group.kv_heads * group.v_dim);
+    let q = data::rows(Kind::Q, &[(0, position)], group.q_heads * group.k_dim);
+    let scale = 1.0 / (group.k_dim as f64).sqrt();
+    let mut out = vec![0.0; group.q_heads * group.v_dim];
+    for (head, out) in out.chunks_exact_mut(group.v_dim).enumerate() {
+        let q = &q[head * group.k_dim..][..group.k_dim];
+        let kv_head = head / group.group_size();
+        let dot = |row: &[f32]| -> f64 {
+            let row = &row[kv_head * group.k_dim..][..group.k_dim];
+            row.iter().zip(q).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>() * scale
+        };
+        let logits: Vec<f64> = k.chunks_exact(group.kv_heads * group.k_dim).map(dot).collect();
+        let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = logits.iter().map(|l| (l - most).exp()).sum();
+        for (row, logit) in v.chunks_exact(group.kv_heads * group.v_dim).zip(&logits) {
+            let p = (logit - most).exp() / sum;
+            for (o, &x) in out.iter_mut().zip(&row[kv_head * group.v_dim..]) {
+                *o += p * f64::from(x);
+            }
+        }
+    }
+    out
+}
+
+/// The last row's output of the first sequence on the CPU backend, over pages made the same way.
+fn on_cpu(bench: &AttentionBench, rows: u32) -> Result<Vec<f32>> {
+    let mut shape = bench.shape.clone();
+    let group = &mut shape.groups[0];
+    group.layers.truncate(1);
+    let (layer, group) = (group.layers[0], group.clone());
+    let backend = Box::new(CpuBackend::new(0)?);
+    let mut engine =
+        Engine::with_options(backend, shape, bench.profile.clone(), bench.registry.clone(), EngineOptions::default())?;
+    let seq = engine.create()?;
+    let (kw, vw, qw) = (group.kv_heads * group.k_dim, group.kv_heads * group.v_dim, group.q_heads * group.k_dim);
+    let mut held = 0;
+    while held < bench.context {
+        let count = 1024.min(bench.context - held);
+        let places: Vec<(u32, u32)> = (held..held + count).map(|p| (0, p)).collect();
+        let mut step = engine.begin_step(&[SeqRows { seq, rows: count, committed: true }])?;
+        let (k, v) = (data::rows(Kind::K, &places, kw), data::rows(Kind::V, &places, vw));
+        step.append(layer, Input::Host(&k), Input::Host(&v))?;
+        step.finish()?;
+        held += count;
+    }
+    for _ in 0..3 {
+        engine.begin_step(&[SeqRows { seq, rows: 0, committed: true }])?.finish()?;
+    }
+    let places: Vec<(u32, u32)> = (0..rows).map(|r| (0, bench.context + r)).collect();
+    let (k, v) = (data::rows(Kind::K, &places, kw), data::rows(Kind::V, &places, vw));
+    let q = data::rows(Kind::Q, &places, qw);
+    let mut out = vec![f32::NAN; rows as usize * group.q_heads * group.v_dim];
+    let mut step = engine.begin_step(&[SeqRows { seq, rows, committed: false }])?;
+    step.append(layer, Input::Host(&k), Input::Host(&v))?;
+    step.attend(layer, Input::Host(&q), Output::Host(&mut out))?;
+    step.finish()?;
+    Ok(out.split_off((rows as usize - 1) * group.q_heads * group.v_dim))
+}

@@ -1,0 +1,208 @@
+//! `kvarto bench`: attention over real pages and a model's generation, verified, then timed.
+
+mod report;
+
+use super::arguments;
+use super::backend::{self, Chosen};
+use super::cache_flags::CacheFlags;
+use super::models::Bar;
+use super::output::{self, say};
+use bytesize::ByteSize;
+use clap::{Args, Subcommand};
+use kvarto::backend::{Backend, Caps};
+use kvarto::bench::{AttentionBench, AttentionReport, Mix, Work, copy_bytes_per_s, generation};
+use kvarto::engine::Registry;
+use kvarto::footprint::{Estimator, NamedShape};
+use kvarto::model::gguf::Gguf;
+use kvarto::model::tokenizer::Tokenizer;
+use kvarto::model::{LoadOptions, Model, store};
+use kvarto::profile::Profile;
+use kvarto::shape::CacheShape;
+use kvarto::{Error, ErrorKind};
+use std::path::PathBuf;
+
+/// Measure attention and generation.
+#[derive(Debug, Args)]
+pub struct BenchCommand {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// One new row for each sequence over a filled cache, one layer
+    Decode(AttentionFlags),
+    /// A chunk of new rows over a filled cache, one layer
+    Prefill {
+        #[command(flatten)]
+        flags: AttentionFlags,
+        /// New rows of each sequence
+        #[arg(long, default_value_t = 512, value_name = "N")]
+        rows: u32,
+    },
+    /// A model's prefill to a depth, and single tokens from there on
+    Generate(GenerateFlags),
+}
+
+#[derive(Debug, Args)]
+struct AttentionFlags {
+    /// A named shape (see `kvarto plan`), or q32k8d128
+    #[arg(long, default_value = "q32k8d128", value_name = "SHAPE")]
+    shape: String,
+    /// Sequences
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    batch: u32,
+    /// Tokens that each sequence holds beforehand
+    #[arg(long, default_value_t = 8192, value_name = "N")]
+    context: u32,
+    /// Formats as elsewhere, or mix:fp8=0.31,tq3 for pages of several formats, spread by a hash
+    #[command(flatten)]
+    cache: CacheFlags,
+    /// Repetitions that count
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    repetitions: u32,
+    /// Go round as many layers as hold this many bytes, so that caches hold little of the next one's; 0 for one layer
+    #[arg(long, default_value = "512MiB", value_name = "SIZE")]
+    cold: ByteSize,
+    #[command(flatten)]
+    common: CommonFlags,
+}
+
+#[derive(Debug, Args)]
+struct GenerateFlags {
+    /// A name from `kvarto models list`, or a path that ends in .gguf
+    #[arg(long, default_value = "smollm2-135m", value_name = "NAME-or-FILE")]
+    model: String,
+    /// Tokens in the cache before the first timed one
+    #[arg(long, default_value_t = 512, value_name = "N")]
+    depth: usize,
+    /// Timed single-token steps
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    tokens: usize,
+    #[command(flatten)]
+    cache: CacheFlags,
+    #[command(flatten)]
+    common: CommonFlags,
+}
+
+#[derive(Debug, Args)]
+struct CommonFlags {
+    #[arg(long, default_value = "auto", help = backend::help())]
+    backend: String,
+    /// Threads of the CPU backend; 0 for all cores
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 0, value_name = "N")]
+    threads: usize,
+    /// Write JSON
+    #[arg(long)]
+    json: bool,
+    /// Also write the JSON to a new file in this folder
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+impl BenchCommand {
+    fn common(&self) -> &CommonFlags {
+        match &self.what {
+            What::Decode(flags) | What::Prefill { flags, .. } => &flags.common,
+            What::Generate(flags) => &flags.common,
+        }
+    }
+
+    /// Whether the answer is wanted as JSON.
+    pub fn json(&self) -> bool {
+        self.common().json
+    }
+}
+
+/// Runs the command.
+pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
+    let (name, (json, text)) = match &command.what {
+        What::Decode(flags) => ("decode", attention(flags, Work::Decode)?),
+        What::Prefill { flags, rows } => ("prefill", attention(flags, Work::Prefill { rows: *rows })?),
+        What::Generate(flags) => ("generate", generate(flags)?),
+    };
+    if let Some(folder) = &command.common().out {
+        let path = report::keep(folder, name, &json)?;
+        say(&format!("kept in {}", path.display()));
+    }
+    Ok(output::write(&if command.json() { output::json(&json, true) } else { output::escaped_lines(&text) })?)
+}
+
+/// Formats of the pages: one pair, or several by a hash.
+fn profile(cache: &CacheFlags, registry: Registry) -> kvarto::Result<(Profile, Registry)> {
+    let Some(mix) = cache.kv.strip_prefix("mix:") else {
+        return Ok((cache.profile(&registry)?, registry));
+    };
+    let mix = Mix::parse(mix, &registry.formats)?;
+    let plain = CacheFlags { kv: "f16".into(), ..cache.clone() };
+    let profile = Profile { policy: "mix".into(), ..plain.profile(&registry)? };
+    // Rotated rows serve every format, and all pages of a group share a basis.
+    let wants = mix.shares().iter().any(|s| registry.formats.by_name(&s.format).is_ok_and(|(_, f)| f.wants_rotation()));
+    let basis = |word: Option<String>| word.or_else(|| wants.then(|| "hadamard".into()));
+    let profile =
+        Profile { k_basis: basis(profile.k_basis.clone()), v_basis: basis(profile.v_basis.clone()), ..profile };
+    Ok((profile, registry.with_policy("mix", move || mix.clone())?))
+}
+
+/// One layer's shape, and as many layers as `cold` bytes need.
+fn layers(flags: &AttentionFlags, profile: &Profile, registry: &Registry) -> kvarto::Result<CacheShape> {
+    let word = match flags.shape.rsplit_once('d') {
+        Some((_, size)) if !size.is_empty() && size.bytes().all(|b| b.is_ascii_digit()) => format!("{}l1", flags.shape),
+        _ => flags.shape.clone(),
+    };
+    let named = NamedShape::parse(&word, flags.cache.page_tokens)?;
+    let full = named.shape.groups.into_iter().find(|g| g.kind == kvarto::shape::GroupKind::Full);
+    let mut group = full.ok_or_else(|| Error::new(ErrorKind::Usage, format!("{word} has no full attention"), ""))?;
+    group.layers = vec![0];
+    let one = CacheShape { groups: vec![group.clone()] };
+    let bytes = Estimator::new(&one, profile, &registry.formats)?.at(flags.context.into()).slot_bytes();
+    let bytes = (bytes * u64::from(flags.batch)).max(1);
+    // More layers than this only take longer to fill.
+    group.layers = (0..flags.cold.as_u64().div_ceil(bytes).clamp(1, 64) as usize).collect();
+    Ok(CacheShape { groups: vec![group] })
+}
+
+fn attention(flags: &AttentionFlags, work: Work) -> anyhow::Result<(serde_json::Value, String)> {
+    let (profile, registry) = profile(&flags.cache, Registry::builtin())?;
+    let shape = layers(flags, &profile, &registry)?;
+    let (mut backend, caps) = open(&flags.common)?;
+    let copy = copy_bytes_per_s(backend.as_mut(), if caps.software { 64 << 20 } else { 1 << 30 })?;
+    let bench = AttentionBench {
+        shape,
+        profile,
+        registry,
+        batch: flags.batch,
+        context: flags.context,
+        work,
+        repetitions: flags.repetitions,
+    };
+    let measured: AttentionReport = bench.run(backend)?;
+    Ok(report::attention(&bench, &flags.shape, &flags.cache, &caps, copy, &measured))
+}
+
+fn generate(flags: &GenerateFlags) -> anyhow::Result<(serde_json::Value, String)> {
+    let registry = Registry::builtin();
+    let profile = flags.cache.profile(&registry)?;
+    let bar = Bar::new();
+    let path = store::resolve_or_fetch(&flags.model, &bar)?;
+    bar.finish();
+    let gguf = Gguf::open(&path)?;
+    let tokenizer = Tokenizer::from_gguf(&gguf)?;
+    let (backend, caps) = open(&flags.common)?;
+    let load = LoadOptions {
+        page_tokens: flags.cache.page_tokens,
+        context_tokens: flags.depth.saturating_add(flags.tokens),
+        logit_rows: 1,
+        ..LoadOptions::default()
+    };
+    let mut model = Model::load(&gguf, backend, profile, registry, &load)?;
+    let measured = generation(&mut model, &tokenizer, flags.depth, flags.tokens)?;
+    Ok(report::generation(&flags.model, &flags.cache, &caps, flags.tokens, &measured))
+}
+
+fn open(flags: &CommonFlags) -> kvarto::Result<(Box<dyn Backend>, Caps)> {
+    let Chosen { backend, why } = backend::open(&backend::parse(&flags.backend)?, flags.threads)?;
+    let caps = backend.caps().clone();
+    say(&format!("backend   {} ({why})", caps.title()));
+    Ok((backend, caps))
+}

@@ -1,0 +1,94 @@
+//! The grid of attention's cases in WGSL, and what else must hold there as on the CPU.
+
+use crate::codes::{codec, run};
+use crate::harness::grid::{FormatFactors, cases, mixed};
+use crate::harness::{Case, Kernel, Outcome, Side};
+use crate::{on_vulkan, support};
+use kvarto::backend::Backend;
+use kvarto::backend::wgpu::OpenOptions;
+use kvarto::shape;
+
+/// Largest error, as a fraction of the largest output: f32 arithmetic over decoded values, whatever the format.
+const TOLERANCE: f64 = 2e-5;
+
+fn state_bits(outcome: &Outcome) -> Vec<u32> {
+    outcome.partials.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Every `of`th case, from `part` on, on a device of its own: most of the time is the driver's compiler, which takes
+/// one core.
+fn check_part(part: usize, of: usize) {
+    let mut backend = match support::gpu::open("vulkan", &OpenOptions::default()) {
+        Ok(backend) => backend,
+        Err(error) => return support::require_or_skip("vulkan", &error.to_string()),
+    };
+    let all = cases(FormatFactors::Sides);
+    let (mut worst, mut seen) = (0.0f64, 0);
+    for (number, case) in all.iter().enumerate().filter(|(number, _)| number % of == part) {
+        let built = case.build();
+        let outcome = built.run(&mut backend).unwrap_or_else(|e| panic!("case {number}: {e}, {case:?}"));
+        let again = built.run(&mut backend).expect("a second run");
+        assert!(
+            outcome.out == again.out && state_bits(&outcome) == state_bits(&again),
+            "case {number}: two runs differ in {case:?}"
+        );
+        match built.compare(&outcome, TOLERANCE) {
+            Ok(error) => worst = worst.max(error),
+            Err(message) => panic!("case {number} of {}: {message}", all.len()),
+        }
+        seen += 1;
+    }
+    println!("{seen} cases of {}, largest error {worst:.2e}", all.len());
+}
+
+#[test]
+fn every_pair_of_choices_even_cases() {
+    check_part(0, 2);
+}
+
+#[test]
+fn every_pair_of_choices_odd_cases() {
+    check_part(1, 2);
+}
+
+#[test]
+fn formats_mix_within_a_sequence() {
+    on_vulkan(|backend| {
+        for kernel in [Kernel::Decode, Kernel::Prefill] {
+            let case = Case { row_tile: if kernel == Kernel::Decode { 8 } else { 32 }, ..mixed(kernel) };
+            case.check(backend, TOLERANCE).unwrap_or_else(|e| panic!("{e}"));
+        }
+    });
+}
+
+/// Pages of a side written out as f32 pages by the shaders' own decoder and encoder.
+fn dequantise(backend: &mut dyn Backend, side: &mut Side, which: shape::Side) {
+    let geometry = side.codec.codec.layout().geometry;
+    let exact = codec("f32", which, geometry);
+    let count = side.words.len() / side.codec.codec.layout().page_words;
+    side.words = run(backend, &side.codec, &exact, &side.words, &vec![geometry.tokens; count]);
+    side.codec = exact;
+}
+
+#[test]
+fn reading_a_format_equals_writing_it_out_and_reading_that() {
+    on_vulkan(|backend| {
+        for kernel in [Kernel::Decode, Kernel::Prefill] {
+            let case = Case { row_tile: if kernel == Kernel::Decode { 8 } else { 32 }, ..mixed(kernel) };
+            let direct = case.build();
+            let mut dense = case.build();
+            dense.k_slabs.values_mut().for_each(|side| dequantise(backend, side, shape::Side::K));
+            dense.v_slabs.values_mut().for_each(|side| dequantise(backend, side, shape::Side::V));
+            let (a, b) = (direct.run(backend).expect("a run"), dense.run(backend).expect("a run"));
+            let mut largest = 0.0f32;
+            for (row, head) in (0..direct.rows).flat_map(|row| (0..case.q_heads()).map(move |head| (row, head))) {
+                for (a, b) in direct.output(&a, row, head).iter().zip(dense.output(&b, row, head)) {
+                    let apart = (a - b).abs();
+                    assert!(apart <= 1e-3, "{kernel:?} row {row} head {head}: {a} and {b}");
+                    largest = largest.max(apart);
+                }
+            }
+            println!("{kernel:?}: {largest:.2e} apart");
+        }
+    });
+}
