@@ -1,5 +1,6 @@
 // x = x * inverseSqrt(mean(x^2) + eps) * w over a head, in place; one workgroup a head.
 
+#unzeroed
 var<workgroup> sums: array<f32, WORKGROUP>;
 
 @compute @workgroup_size(WORKGROUP)

@@ -69,6 +69,8 @@ pub struct AttentionReport {
     pub pages: Vec<((String, String), u64)>,
     /// Bits of slots in use a cached value.
     pub resident_bits_per_value: Option<f64>,
+    /// Bases of K and V.
+    pub bases: (&'static str, &'static str),
     /// Layers that the repetitions go round.
     pub layers: usize,
     /// Seconds that filling the cache took.
@@ -124,7 +126,7 @@ impl AttentionBench {
         let rows = self.batch * self.work.rows();
         let chunk = FILL_ROWS.max(rows);
         let options = EngineOptions {
-            context_tokens: (self.context + self.work.rows()) as usize * self.batch as usize,
+            context_tokens: (self.context as usize + self.work.rows() as usize) * self.batch as usize,
             chunk_tokens: chunk as usize,
             ..EngineOptions::default()
         };
@@ -186,6 +188,7 @@ impl AttentionBench {
         let mean = |sum: u64| sum as f64 / f64::from(self.repetitions) / INNER as f64;
         let by_kernel = sums.into_iter().map(|(name, (n, ns))| (name, mean(n), mean(ns))).collect();
         let stats = engine.stats();
+        let bases = engine.bases()[0];
         let group_size = u64::from(self.work.rows());
         let pairs = group_size * u64::from(self.context) + group_size * (group_size + 1) / 2;
         let flops = 2.0 * (group.k_dim + group.v_dim) as f64 * group.q_heads as f64;
@@ -198,9 +201,20 @@ impl AttentionBench {
             quality,
             pages: stats.pages.iter().map(|(formats, &n)| (formats.clone(), n)).collect(),
             resident_bits_per_value: stats.resident_bits_per_value,
+            bases,
             layers,
             fill_seconds,
         })
+    }
+
+    /// Formats of sealed pages, as far as the profile names them; those of open ones among them.
+    pub(super) fn formats(&self) -> Vec<String> {
+        let (k, v) = self.profile.layer_formats(0);
+        let mut formats = vec![k.to_string(), v.to_string()];
+        if let Ok(policy) = self.registry.policies.make(&self.profile.policy) {
+            formats.extend(policy.targets().into_iter().flat_map(|(k, v)| [k, v]));
+        }
+        formats
     }
 
     /// Places of the rows that a repetition appends.

@@ -24,20 +24,27 @@ pub struct GenerationReport {
 /// Plain words for prompts of any length.
 const TEXT: &str = "The cache of a language model holds a key and a value for every token, layer and head. ";
 
-/// Prefills `depth` tokens (at least 1) and decodes `steps` more, greedily.
+/// Refuses what does not fit a model of `positions` positions.
+///
+/// # Errors
+/// `Usage` with the limit and the values.
+pub fn check_depth(depth: usize, steps: usize, positions: usize) -> Result<()> {
+    match depth > 0 && steps > 0 && depth.saturating_add(steps) <= positions {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Usage,
+            format!("depth {depth} and {steps} tokens; the model has {positions} positions"),
+            "give 1 or more of each, and together no more than it has",
+        )),
+    }
+}
+
+/// Prefills `depth` tokens and decodes `steps` more, greedily.
 ///
 /// # Errors
 /// `Usage` when they do not fit the model's positions; as [`Model::step`].
 pub fn generation(model: &mut Model, tokenizer: &Tokenizer, depth: usize, steps: usize) -> Result<GenerationReport> {
-    let depth = depth.max(1);
-    let positions = model.config().context_length;
-    if depth.saturating_add(steps) > positions || steps == 0 {
-        return Err(Error::new(
-            ErrorKind::Usage,
-            format!("depth {depth} and {steps} tokens; the model has {positions} positions"),
-            "give 1 or more tokens, and lower --depth or --tokens",
-        ));
-    }
+    check_depth(depth, steps, model.config().context_length)?;
     let unit = tokenizer.encode(TEXT, false)?;
     if unit.is_empty() {
         return Err(Error::new(

@@ -19,8 +19,21 @@ pub struct Quality {
 
 /// Worst error that another backend's kernels may have against the CPU's.
 const OF_CPU: f64 = 1e-3;
-/// Root mean square error against exact values that no format comes near.
-const OF_EXACT: f64 = 1.0;
+/// Root mean square error of the output against exact values, for pages of one format on these Gaussian-like data: half
+/// as much again as the built-in formats were seen to have (8 query heads of 64 or 32 of 128, 700 to 32,768 tokens).
+fn limit_of_exact(format: &str) -> f64 {
+    match format {
+        "f32" => 1e-5,
+        "f16" => 6e-4,
+        "bf16" => 4e-3,
+        "q8_0" => 1e-2,
+        "fp8" => 6e-2,
+        "q4_0" | "tq4" => 0.18,
+        "tq3" | "q3_affine" => 0.45,
+        // tq2, and formats from elsewhere.
+        _ => 0.9,
+    }
+}
 
 /// Compares `out`, `[rows][query heads][v_dim]`, of which the first sequence's last row is looked at.
 pub(super) fn check(bench: &AttentionBench, caps: &Caps, out: &[f32]) -> Result<Quality> {
@@ -40,14 +53,16 @@ pub(super) fn check(bench: &AttentionBench, caps: &Caps, out: &[f32]) -> Result<
             Some(errors(last, &same).0)
         }
     };
-    // Negated comparisons: NaN must fail them.
-    let wrong = !(rms_of_exact < OF_EXACT) || worst_of_cpu.is_some_and(|worst| !(worst < OF_CPU));
-    if wrong {
+    let formats = bench.formats();
+    let limit = formats.iter().map(|format| limit_of_exact(format)).fold(0.0, f64::max);
+    // Asked so that NaN is wrong.
+    let right = rms_of_exact < limit && worst_of_cpu.is_none_or(|worst| worst < OF_CPU);
+    if !right {
         return Err(Error::new(
             ErrorKind::Device,
             format!(
                 "the attention to be timed is wrong: root mean square error {rms_of_exact:.1e} of exact values (limit \
-                 {OF_EXACT}), worst error {:.1e} of the CPU's (limit {OF_CPU})",
+                 {limit}), worst error {:.1e} of the CPU's (limit {OF_CPU})",
                 worst_of_cpu.unwrap_or(f64::NAN)
             ),
             "run `kvarto doctor` for this adapter",

@@ -10,9 +10,10 @@ use super::output::{self, say};
 use bytesize::ByteSize;
 use clap::{Args, Subcommand};
 use kvarto::backend::{Backend, Caps};
-use kvarto::bench::{AttentionBench, AttentionReport, Mix, Work, copy_bytes_per_s, generation};
+use kvarto::bench::{AttentionBench, AttentionReport, Mix, Work, check_depth, copy_bytes_per_s, generation};
 use kvarto::engine::Registry;
 use kvarto::footprint::{Estimator, NamedShape};
+use kvarto::model::config::ModelConfig;
 use kvarto::model::gguf::Gguf;
 use kvarto::model::tokenizer::Tokenizer;
 use kvarto::model::{LoadOptions, Model, store};
@@ -37,7 +38,7 @@ enum What {
         #[command(flatten)]
         flags: AttentionFlags,
         /// New rows of each sequence
-        #[arg(long, default_value_t = 512, value_name = "N")]
+        #[arg(long, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
         rows: u32,
     },
     /// A model's prefill to a depth, and single tokens from there on
@@ -50,16 +51,15 @@ struct AttentionFlags {
     #[arg(long, default_value = "q32k8d128", value_name = "SHAPE")]
     shape: String,
     /// Sequences
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: u32,
     /// Tokens that each sequence holds beforehand
-    #[arg(long, default_value_t = 8192, value_name = "N")]
+    #[arg(long, default_value_t = 8192, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     context: u32,
-    /// Formats as elsewhere, or mix:fp8=0.31,tq3 for pages of several formats, spread by a hash
     #[command(flatten)]
     cache: CacheFlags,
     /// Repetitions that count
-    #[arg(long, default_value_t = 50, value_name = "N")]
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     repetitions: u32,
     /// Go round as many layers as hold this many bytes, so that caches hold little of the next one's; 0 for one layer
     #[arg(long, default_value = "512MiB", value_name = "SIZE")]
@@ -116,16 +116,23 @@ impl BenchCommand {
 
 /// Runs the command.
 pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
-    let (name, (json, text)) = match &command.what {
-        What::Decode(flags) => ("decode", attention(flags, Work::Decode)?),
-        What::Prefill { flags, rows } => ("prefill", attention(flags, Work::Prefill { rows: *rows })?),
-        What::Generate(flags) => ("generate", generate(flags)?),
+    let name = match &command.what {
+        What::Decode(_) => "decode",
+        What::Prefill { .. } => "prefill",
+        What::Generate(_) => "generate",
     };
-    if let Some(folder) = &command.common().out {
-        let path = report::keep(folder, name, &json)?;
-        say(&format!("kept in {}", path.display()));
+    // Before anything is measured: what cannot be kept should not take minutes first.
+    let place = command.common().out.as_ref().map(|folder| report::Place::reserve(folder, name)).transpose()?;
+    let (json, text) = match &command.what {
+        What::Decode(flags) => attention(flags, Work::Decode)?,
+        What::Prefill { flags, rows } => attention(flags, Work::Prefill { rows: *rows })?,
+        What::Generate(flags) => generate(flags)?,
+    };
+    let written = output::write(&if command.json() { output::json(&json, true) } else { output::escaped_lines(&text) });
+    if let Some(place) = place {
+        say(&format!("kept in {}", place.keep(&json)?.display()));
     }
-    Ok(output::write(&if command.json() { output::json(&json, true) } else { output::escaped_lines(&text) })?)
+    Ok(written?)
 }
 
 /// Formats of the pages: one pair, or several by a hash.
@@ -156,7 +163,7 @@ fn layers(flags: &AttentionFlags, profile: &Profile, registry: &Registry) -> kva
     group.layers = vec![0];
     let one = CacheShape { groups: vec![group.clone()] };
     let bytes = Estimator::new(&one, profile, &registry.formats)?.at(flags.context.into()).slot_bytes();
-    let bytes = (bytes * u64::from(flags.batch)).max(1);
+    let bytes = bytes.saturating_mul(flags.batch.into()).max(1);
     // More layers than this only take longer to fill.
     group.layers = (0..flags.cold.as_u64().div_ceil(bytes).clamp(1, 64) as usize).collect();
     Ok(CacheShape { groups: vec![group] })
@@ -165,6 +172,14 @@ fn layers(flags: &AttentionFlags, profile: &Profile, registry: &Registry) -> kva
 fn attention(flags: &AttentionFlags, work: Work) -> anyhow::Result<(serde_json::Value, String)> {
     let (profile, registry) = profile(&flags.cache, Registry::builtin())?;
     let shape = layers(flags, &profile, &registry)?;
+    // A mix names its formats itself: the refusal is to be each one's own.
+    if let Some(mix) = flags.cache.kv.strip_prefix("mix:") {
+        for share in Mix::parse(mix, &registry.formats)?.shares() {
+            for side in kvarto::shape::Side::BOTH {
+                registry.formats.by_name(&share.format)?.1.codec(side, shape.groups[0].geometry(side))?;
+            }
+        }
+    }
     let (mut backend, caps) = open(&flags.common)?;
     let copy = copy_bytes_per_s(backend.as_mut(), if caps.software { 64 << 20 } else { 1 << 30 })?;
     let bench = AttentionBench {
@@ -188,6 +203,7 @@ fn generate(flags: &GenerateFlags) -> anyhow::Result<(serde_json::Value, String)
     bar.finish();
     let gguf = Gguf::open(&path)?;
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
+    check_depth(flags.depth, flags.tokens, ModelConfig::from_gguf(&gguf)?.context_length)?;
     let (backend, caps) = open(&flags.common)?;
     let load = LoadOptions {
         page_tokens: flags.cache.page_tokens,

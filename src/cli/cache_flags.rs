@@ -10,7 +10,8 @@ use kvarto::{Error, ErrorKind, Result};
 /// What the pages of a cache are like.
 #[derive(Clone, Debug, Args)]
 pub struct CacheFlags {
-    /// Formats of sealed pages: one for both sides, or k=FORMAT,v=FORMAT
+    /// Formats of sealed pages: one for both sides, or k=FORMAT,v=FORMAT; `bench decode` and `bench prefill` also take
+    /// mix:fp8=0.31,tq3, which spreads several over the pages
     #[arg(long, default_value = "f16", value_name = "FORMATS")]
     pub kv: String,
     /// Coordinates pages are stored in; the formats' preference if not given

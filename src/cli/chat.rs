@@ -13,7 +13,7 @@ use super::sampling_flags::SamplingFlags;
 use clap::Args;
 use kvarto::engine::Registry;
 use kvarto::model::chat_template::ChatTemplate;
-use kvarto::model::conversation::Conversation;
+use kvarto::model::conversation::{Conversation, refuse_control};
 use kvarto::model::generate::{FinishReason, GenerateOptions, Generation};
 use kvarto::model::gguf::Gguf;
 use kvarto::model::tokenizer::Tokenizer;
@@ -72,6 +72,9 @@ pub fn run(command: &ChatCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     let gguf = Gguf::open(&path)?;
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
     let template = ChatTemplate::from_gguf(&gguf)?;
+    if let Some(system) = &command.system {
+        refuse_control(&tokenizer, system)?;
+    }
     let Chosen { backend, why } = backend::open(&wanted, command.threads)?;
     let caps = backend.caps().clone();
     let load = LoadOptions { page_tokens: command.cache.page_tokens, logit_rows: 1, ..LoadOptions::default() };
@@ -79,30 +82,45 @@ pub fn run(command: &ChatCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     introduce(&mut model, &caps.title(), &caps.tier, &why, &path, verbose);
 
     let cancelled = Arc::new(AtomicBool::new(false));
-    let flag = cancelled.clone();
+    let waiting = Arc::new(AtomicBool::new(false));
+    let (flag, idle) = (cancelled.clone(), waiting.clone());
     ctrlc::set_handler(move || {
-        // A second Ctrl-C means it: nothing is written that could be damaged.
-        if flag.swap(true, Ordering::SeqCst) {
+        // Nothing is under way while a line is waited for; and a second signal during an answer means it.
+        if idle.load(Ordering::SeqCst) || flag.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
     })?;
     let first = Conversation::new(&mut model, command.system.clone())?;
-    let mut chat =
-        Chat { model, tokenizer, template, options, branches: vec![first], current: 0, last: None, cancelled };
+    let mut chat = Chat {
+        model,
+        tokenizer,
+        template,
+        options,
+        branches: vec![Branch { talk: first, last: None }],
+        current: 0,
+        cancelled,
+    };
     let mut lines = Lines::new()?;
     if lines.terminal() {
         say("say something; /help lists the commands\n");
     }
     loop {
         chat.cancelled.store(false, Ordering::SeqCst);
-        let text = match lines.next()? {
+        waiting.store(true, Ordering::SeqCst);
+        let line = lines.next()?;
+        waiting.store(false, Ordering::SeqCst);
+        let text = match line {
             Line::Said(text) => text,
             Line::End => return Ok(ExitCode::SUCCESS),
             Line::Interrupted => return Ok(ExitCode::from(130)),
         };
         match chat.hear(text.trim()) {
-            Ok(true) => {}
-            Ok(false) => return Ok(ExitCode::SUCCESS),
+            // What was read from a pipe was not typed after the signal.
+            Ok(Next::Line) if chat.cancelled.load(Ordering::SeqCst) && !lines.terminal() => {
+                return Ok(ExitCode::from(130));
+            }
+            Ok(Next::Line) => {}
+            Ok(Next::End) => return Ok(ExitCode::SUCCESS),
             // A device that is gone stays gone; anything else leaves the chat as it was.
             Err(error) if lost(&error) => return Err(error),
             Err(error) if lines.terminal() => fault(&error, false),
@@ -116,39 +134,47 @@ fn lost(error: &anyhow::Error) -> bool {
     matches!(kind, None | Some(ErrorKind::Device | ErrorKind::DeviceLost))
 }
 
+/// What comes after a line.
+enum Next {
+    Line,
+    End,
+}
+
+/// A chat and the last answer of it.
+struct Branch {
+    talk: Conversation,
+    last: Option<Generation>,
+}
+
 struct Chat {
     model: Model,
     tokenizer: Tokenizer,
     template: ChatTemplate,
     options: GenerateOptions,
-    branches: Vec<Conversation>,
+    branches: Vec<Branch>,
     current: usize,
-    last: Option<Generation>,
     cancelled: Arc<AtomicBool>,
 }
 
 impl Chat {
-    /// One line of the user's; false to end.
-    fn hear(&mut self, line: &str) -> anyhow::Result<bool> {
+    /// One line of the user's.
+    fn hear(&mut self, line: &str) -> anyhow::Result<Next> {
         let Some(word) = line.strip_prefix('/') else {
-            if !line.is_empty() {
-                self.answer(line)?;
-            }
-            return Ok(true);
+            return if line.is_empty() { Ok(Next::Line) } else { self.answer(line) };
         };
         let (word, rest) = word.split_once(char::is_whitespace).unwrap_or((word, ""));
         match (word, rest.trim()) {
-            ("quit" | "exit", "") => return Ok(false),
+            ("quit" | "exit", "") => return Ok(Next::End),
             ("help", "") => say(HELP),
             ("stats", "") => self.stats(),
             ("reset", "") => {
-                self.branches[self.current].reset(&mut self.model)?;
-                self.last = None;
+                self.branches[self.current].talk.reset(&mut self.model)?;
+                self.branches[self.current].last = None;
                 say(&format!("chat {} is empty", self.current + 1));
             }
             ("fork", "") => {
-                let branch = self.branches[self.current].fork(&mut self.model)?;
-                self.branches.push(branch);
+                let talk = self.branches[self.current].talk.fork(&mut self.model)?;
+                self.branches.push(Branch { talk, last: None });
                 say(&format!("chat {} has the past of chat {}", self.branches.len(), self.current + 1));
                 self.current = self.branches.len() - 1;
             }
@@ -167,13 +193,13 @@ impl Chat {
                 return Err(Error::new(ErrorKind::Usage, message, "/help lists them").into());
             }
         }
-        Ok(true)
+        Ok(Next::Line)
     }
 
-    fn answer(&mut self, line: &str) -> anyhow::Result<()> {
+    fn answer(&mut self, line: &str) -> anyhow::Result<Next> {
         let out = RefCell::new(Out::stdout());
         let cancelled = &self.cancelled;
-        let generation = self.branches[self.current].say(
+        let generation = self.branches[self.current].talk.say(
             &mut self.model,
             &self.tokenizer,
             &self.template,
@@ -186,16 +212,17 @@ impl Chat {
         out.write("\n");
         out.result()?;
         match generation.finish_reason {
-            FinishReason::Length => say(&format!("(cut at {} tokens: --max-tokens)", self.options.max_tokens)),
+            FinishReason::Length => say(&format!("(cut after {} tokens)", generation.token_ids.len())),
             FinishReason::Cancelled => say("(stopped)"),
             FinishReason::Stop => {}
         }
-        self.last = Some(generation);
-        Ok(())
+        self.branches[self.current].last = Some(generation);
+        // Nobody reads any more.
+        Ok(if out.ended() { Next::End } else { Next::Line })
     }
 
     fn stats(&mut self) {
-        let branch = &self.branches[self.current];
+        let Branch { talk: branch, last } = &self.branches[self.current];
         let turn = branch.turn();
         let messages = branch.messages().count();
         let lengths = self.model.engine().lengths(branch.sequence()).ok();
@@ -210,7 +237,7 @@ impl Chat {
             "last turn {} tokens from the cache, {} read, {} of them again",
             turn.kept, turn.read, turn.read_again
         ));
-        if let Some(last) = &self.last {
+        if let Some(last) = last {
             say(&format!(
                 "speed     prefill {} tok/s, decode {} tok/s",
                 figure(last.prefill_tokens_per_s()),
@@ -218,7 +245,7 @@ impl Chat {
             ));
         }
         let pages: Vec<String> = stats.pages.iter().map(|((k, v), n)| format!("{n} of {k}/{v}")).collect();
-        say(&format!("pages     {}", if pages.is_empty() { "none".into() } else { pages.join(", ") }));
+        say(&format!("all chats {}", if pages.is_empty() { "none".into() } else { pages.join(", ") }));
         say(&format!(
             "bytes     {} in pages, {} in all; bits a value: resident {}, read {}, metadata {}",
             bytes(stats.memory.used_slot_bytes),

@@ -12,6 +12,7 @@ use kvarto::model::gguf::Gguf;
 use kvarto::model::store;
 use kvarto::profile::Profile;
 use kvarto::shape::{CacheShape, GroupKind};
+use kvarto::{Error, ErrorKind};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 
@@ -47,9 +48,11 @@ pub fn run(command: &PlanCommand) -> anyhow::Result<()> {
     let registry = Registry::builtin();
     let profile = command.cache.profile(&registry)?;
     let named = named_shape(&command.shape, command.cache.page_tokens)?;
+    let contexts = if command.context.is_empty() { CONTEXTS.to_vec() } else { command.context.clone() };
+    let most = contexts.iter().copied().max().unwrap_or(0);
+    check_size(&named, most, command.batch)?;
     let estimator = Estimator::new(&named.shape, &profile, &registry.formats)?;
     let plain = Estimator::new(&named.shape, &Profile::dense(), &registry.formats)?;
-    let contexts = if command.context.is_empty() { CONTEXTS.to_vec() } else { command.context.clone() };
     let rows = contexts.iter().map(|&tokens| Row { tokens, footprint: estimator.at(tokens) }).collect();
     let fitting = command.budget.map(|budget| {
         let left = (budget.as_u64() / command.batch).saturating_sub(named.other.bytes);
@@ -61,6 +64,20 @@ pub fn run(command: &PlanCommand) -> anyhow::Result<()> {
     } else {
         output::escaped_lines(&plan.text())
     })?)
+}
+
+/// Refuses what no count of bytes can hold.
+fn check_size(named: &NamedShape, tokens: u64, batch: u64) -> kvarto::Result<()> {
+    let values = named.shape.values_per_token() as u128 * u128::from(tokens.next_multiple_of(128)) * u128::from(batch);
+    // Every format takes less than 8 bytes a value, metadata and padding included.
+    match values.checked_mul(8).is_some_and(|bytes| bytes < u128::from(u64::MAX / 2)) {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Usage,
+            format!("{values} values; at most {} can be counted", u64::MAX / 16),
+            "give a smaller shape, --context or --batch",
+        )),
+    }
 }
 
 /// A name, a shorthand, or the shape of a model's file.
@@ -95,6 +112,11 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
+    /// The basis that was asked for.
+    fn basis(&self) -> &str {
+        self.profile.k_basis.as_deref().unwrap_or("as the formats want")
+    }
+
     fn text(&self) -> String {
         let (command, profile, named) = (self.command, &self.profile, &self.named);
         let mut out = String::new();
@@ -112,11 +134,11 @@ impl Plan<'_> {
         }
         line("pages", format!("{} tokens, k={} v={}", command.cache.page_tokens, profile.k, profile.v));
         let (sink, tail) = (profile.exact_sink_tokens, profile.exact_tail_tokens);
-        line("", format!("the first {sink} and the newest {tail} tokens at 16 bits"));
+        line("", format!("the first {sink} and the newest {tail} tokens exact; basis {}", self.basis()));
         let (slots, metadata) = self.per_token;
         let plain = self.plain.bytes_per_token().0;
         let times = (slots > 0.0).then(|| plain / slots);
-        let ratio = format!("{}x less than at 16 bits", figure(times));
+        let ratio = format!("{} times as many at 16 bits", figure(times));
         line("a token", format!("{:.2} KiB, {ratio}; metadata {metadata:.0} bytes", slots / 1024.0));
         let batch = command.batch;
         let _ = writeln!(
@@ -201,6 +223,7 @@ impl Plan<'_> {
             "shape": {"name": self.named.name, "source": self.named.source, "groups": groups,
                 "other_state": {"layers": other.layers, "bytes": other.bytes}},
             "kv": {"k": self.profile.k, "v": self.profile.v},
+            "basis": self.profile.k_basis,
             "page_tokens": self.command.cache.page_tokens,
             "exact_sink_tokens": self.profile.exact_sink_tokens,
             "exact_tail_tokens": self.profile.exact_tail_tokens,

@@ -149,7 +149,7 @@ impl Group {
             v: side_basis(profile.v_basis.as_deref(), Side::V, profile, shape, registry)?,
         };
         let rows = (shape.layers.len() * shape.kv_heads) as u64;
-        let pages = |tokens: usize| (tokens / shape.page_tokens + 1) as u64;
+        let pages = |tokens: usize| (tokens / shape.page_tokens) as u64 + 1;
         // Segments grow: what no context of this size can fill is not reserved ahead.
         let most = options.context_tokens.max(4096).saturating_add(options.chunk_tokens);
         let exact = profile.exact_sink_tokens.saturating_add(profile.exact_tail_tokens);
@@ -167,7 +167,7 @@ impl Group {
                 let holds_all = sealed.iter().any(|p| if side == Side::K { p.0 == id } else { p.1 == id });
                 let tokens = if holds_all { options.context_tokens.max(exact) } else { exact };
                 let tokens = tokens.min(holds_at_once);
-                let first_slots = (rows * pages(tokens)).min(u64::from(u32::MAX)) as u32;
+                let first_slots = rows.saturating_mul(pages(tokens)).min(u64::from(u32::MAX)) as u32;
                 let bytes = codec.codec.layout().page_bytes() as u64;
                 ((side, id), SlotSpec { bytes, first_slots: first_slots.max(64) })
             })

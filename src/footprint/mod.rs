@@ -30,19 +30,19 @@ pub struct Footprint {
     pub pages: BTreeMap<(String, String), PageCount>,
     /// Cached values: tokens held × KV heads × (K and V head size), over layers.
     pub values: u64,
-    /// Descriptors and table entries of the pages.
+    /// Descriptors and table entries of the pages, and the means that a basis removes.
     pub metadata_bytes: u64,
 }
 
 impl Footprint {
     /// Bytes of slots.
     pub fn slot_bytes(&self) -> u64 {
-        self.pages.values().map(|p| p.bytes).sum()
+        self.pages.values().fold(0, |sum, p| sum.saturating_add(p.bytes))
     }
 
     /// Slots and metadata.
     pub fn total_bytes(&self) -> u64 {
-        self.slot_bytes() + self.metadata_bytes
+        self.slot_bytes().saturating_add(self.metadata_bytes)
     }
 
     /// Bits of slots a cached value; `None` for an empty cache.
@@ -62,6 +62,8 @@ pub struct Estimator {
     groups: Vec<Group>,
     sink_tokens: usize,
     tail_tokens: usize,
+    /// Whether a side's basis removes the mean.
+    means: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -101,10 +103,17 @@ impl Estimator {
             }
             groups.push(Group { shape: group.clone(), layers, bytes });
         }
-        Ok(Estimator { groups, sink_tokens: profile.exact_sink_tokens, tail_tokens: profile.exact_tail_tokens })
+        let means = |basis: &Option<String>| basis.as_deref() == Some("mean");
+        Ok(Estimator {
+            groups,
+            sink_tokens: profile.exact_sink_tokens,
+            tail_tokens: profile.exact_tail_tokens,
+            means: means(&profile.k_basis) || means(&profile.v_basis),
+        })
     }
 
-    /// What one sequence of `tokens` committed tokens takes, once every page that is due is sealed.
+    /// What one sequence of `tokens` committed tokens takes, once every page that is due is sealed. Sums beyond 2⁶⁴ stay
+    /// at its end.
     pub fn at(&self, tokens: u64) -> Footprint {
         let mut sum = Footprint::default();
         for group in &self.groups {
@@ -118,17 +127,21 @@ impl Estimator {
             let open = end - first - sealed;
             for ((open_pair, sealed_pair), &layers) in &group.layers {
                 for (pair, pages) in [(open_pair, open), (sealed_pair, sealed)] {
-                    let pages = pages * layers * heads;
+                    let pages = pages.saturating_mul(layers).saturating_mul(heads);
                     if pages > 0 {
                         let count = sum.pages.entry(pair.clone()).or_default();
-                        count.pages += pages;
-                        count.bytes += pages * group.bytes[pair];
+                        count.pages = count.pages.saturating_add(pages);
+                        count.bytes = count.bytes.saturating_add(pages.saturating_mul(group.bytes[pair]));
                     }
                 }
             }
-            let pages = (end - first) * group.shape.layers.len() as u64 * heads;
-            sum.metadata_bytes += pages * (PageDescriptor::BYTES as u64 + 4);
-            sum.values += (tokens - first * size) * group.shape.values_per_token() as u64;
+            let rows = group.shape.layers.len() as u64 * heads;
+            let pages = (end - first).saturating_mul(rows).saturating_mul(PageDescriptor::BYTES as u64 + 4);
+            let means =
+                if self.means && tokens > 0 { rows * (group.shape.k_dim + group.shape.v_dim) as u64 * 4 } else { 0 };
+            sum.metadata_bytes = sum.metadata_bytes.saturating_add(pages).saturating_add(means);
+            let values = (tokens - first * size).saturating_mul(group.shape.values_per_token() as u64);
+            sum.values = sum.values.saturating_add(values);
         }
         sum
     }

@@ -130,8 +130,12 @@ impl Conversation {
         messages.push(Message::new("user", message));
         let rendered = template.render(&messages, true)?;
         let (kept, fresh) = self.fresh_tokens(tokenizer, &rendered)?;
-        check_context(kept + fresh.len(), options.max_tokens, model.config().context_length)
-            .map_err(|e| Error::new(ErrorKind::Usage, e.message(), "begin anew with /reset, or lower --max-tokens"))?;
+        // An answer has what is left of the model's positions, and that is something.
+        let positions = model.config().context_length;
+        check_context(kept + fresh.len(), 1, positions)
+            .map_err(|e| Error::new(ErrorKind::Usage, e.message(), "begin anew, or say less"))?;
+        let room = positions - kept - fresh.len();
+        let options = &GenerateOptions { max_tokens: options.max_tokens.min(room), ..options.clone() };
         let before = self.cached.len();
         let turn = TurnTokens { kept, read: fresh.len(), read_again: before - kept };
         let kept = self.rewind(model, kept)?;

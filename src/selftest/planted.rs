@@ -199,7 +199,9 @@ fn words_left_unwritten_fail() {
 #[test]
 fn one_flipped_bit_fails() {
     let stored = |kernel: &str| ["append", "convert"].contains(&kernel);
-    let damage = |_: &str, kernel: &str| match stored(kernel) {
+    let damage = |format: &str, kernel: &str| match stored(kernel) {
+        // Their pages end with scales, whose last bit may be rounded either way.
+        true if kernel == "convert" && ["tq2", "tq4"].contains(&format) => Damage::Changed(|word| word ^ 1 << 2),
         true => Damage::Changed(|word| word ^ 1),
         false => Damage::Changed(|word| word ^ 1 << 23),
     };
@@ -210,7 +212,7 @@ fn one_flipped_bit_fails() {
 fn one_nan_fails() {
     let damage = |format: &str, kernel: &str| match (format, kernel) {
         // Open pages of the other formats hold halves.
-        ("bf16" | "fp8" | "tq3" | "f16", "append") => Damage::Changed(|word| word | 0x7e00),
+        (format, "append") if format != "f32" => Damage::Changed(|word| word | 0x7e00),
         // Codes of all ones: a NaN where the format has one.
         (_, "convert") => Damage::Changed(|_| u32::MAX),
         _ => Damage::Changed(|_| f32::NAN.to_bits()),

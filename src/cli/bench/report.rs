@@ -43,6 +43,8 @@ pub fn attention(
     let best = measured.kernels_ns.as_ref().unwrap_or(&measured.wall_ns);
     let bytes_per_s = measured.read_bytes as f64 / best.median * 1e9;
     let flops_per_s = measured.flops / best.median * 1e9;
+    // Pages are counted for rows that read them each for itself; a prefill's tiles share them.
+    let reads = measured.read_bytes > 0;
     let pages: Vec<Json> = measured.pages.iter().map(|((k, v), n)| json!({"k": k, "v": v, "pages": n})).collect();
     let by_kernel: Vec<Json> = measured
         .by_kernel
@@ -69,10 +71,11 @@ pub fn attention(
         "kernels_us": quantiles(measured.kernels_ns.as_ref(), 1e3),
         "by_kernel": by_kernel,
         "wall_us": quantiles(Some(&measured.wall_ns), 1e3),
-        "read_bytes": measured.read_bytes,
-        "bytes_per_s": bytes_per_s,
+        "read_bytes": reads.then_some(measured.read_bytes),
+        "bytes_per_s": reads.then_some(bytes_per_s),
         "copy_bytes_per_s": copy_bytes_per_s,
-        "share_of_copy": bytes_per_s / copy_bytes_per_s,
+        "share_of_copy": reads.then_some(bytes_per_s / copy_bytes_per_s),
+        "basis": {"k": measured.bases.0, "v": measured.bases.1},
         "flops": measured.flops,
         "flops_per_s": flops_per_s,
         "error_of_exact": {"worst": quality.worst_of_exact, "rms": quality.rms_of_exact},
@@ -89,25 +92,34 @@ pub fn attention(
     let kernels = measured.kernels_ns.as_ref().map_or("no timestamps here".into(), |q| spread(q, 1e3) + " us");
     let kernels = format!("{kernels}; {} dispatches", each.join(", "));
     let of_cpu = quality.worst_of_cpu.map_or(String::new(), |e| format!(", worst of the CPU's {e:.1e}"));
+    let gigabytes = |rate: f64| figure(Some(rate / 1e9));
+    let read = match reads {
+        true => format!(
+            "read      {} MB: {} GB/s, {:.3} of the {} GB/s that copies reach",
+            figure(Some(measured.read_bytes as f64 / 1e6)),
+            gigabytes(bytes_per_s),
+            bytes_per_s / copy_bytes_per_s,
+            gigabytes(copy_bytes_per_s)
+        ),
+        false => format!("copies    {} GB/s", gigabytes(copy_bytes_per_s)),
+    };
     let text = format!(
         "{name} {shape}, {} x {} tokens, kv {}, {rows} rows\n\
          right     root mean square error of exact values {:.1e}, worst {:.1e}{of_cpu}\n\
          kernels   {kernels}\n\
          wall      {} us\n\
-         read      {:.1} MB: {:.1} GB/s, {:.3} of the {:.1} GB/s that copies reach; {:.2} TFLOP/s\n\
-         pages     {} bits a value, {} layers in turn\n",
+         {read}; {} GFLOP/s\n\
+         pages     {} bits a value, bases {} (K) and {} (V), {} layers in turn\n",
         bench.batch,
         bench.context,
         flags.kv,
         quality.rms_of_exact,
         quality.worst_of_exact,
         spread(&measured.wall_ns, 1e3),
-        measured.read_bytes as f64 / 1e6,
-        bytes_per_s / 1e9,
-        bytes_per_s / copy_bytes_per_s,
-        copy_bytes_per_s / 1e9,
-        flops_per_s / 1e12,
+        figure(Some(flops_per_s / 1e9)),
         figure(measured.resident_bits_per_value),
+        measured.bases.0,
+        measured.bases.1,
         measured.layers,
     );
     (json, text)
@@ -150,22 +162,52 @@ pub fn generation(
     (json, text)
 }
 
-/// Writes `json` to the first free `NAME-N.json` in `folder`, which is made if it is not there.
-pub fn keep(folder: &Path, name: &str, json: &Json) -> kvarto::Result<PathBuf> {
-    let fault = |e: std::io::Error| {
-        Error::new(ErrorKind::File, format!("--out {}: {e}", folder.display()), "give a folder that can be written to")
-    };
-    std::fs::create_dir_all(folder).map_err(fault)?;
-    for number in 1..=9999 {
-        let path = folder.join(format!("{name}-{number}.json"));
-        match std::fs::File::create_new(&path) {
-            Ok(mut file) => {
-                std::io::Write::write_all(&mut file, format!("{json:#}\n").as_bytes()).map_err(fault)?;
-                return Ok(path);
+/// A new file for a result.
+pub struct Place {
+    path: PathBuf,
+    file: Option<std::fs::File>,
+}
+
+impl Place {
+    /// The first free `NAME-N.json` in `folder`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// `File` where none can be made.
+    pub fn reserve(folder: &Path, name: &str) -> kvarto::Result<Self> {
+        std::fs::create_dir_all(folder).map_err(|e| fault(folder, &e))?;
+        for number in 1..=9999 {
+            let path = folder.join(format!("{name}-{number}.json"));
+            match std::fs::File::create_new(&path) {
+                Ok(file) => return Ok(Place { path, file: Some(file) }),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(fault(folder, &e)),
             }
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(fault(e)),
+        }
+        Err(fault(folder, &std::io::Error::other("it holds 9999 results of this name")))
+    }
+
+    /// Writes the result.
+    ///
+    /// # Errors
+    /// `File` where it cannot be written.
+    pub fn keep(mut self, json: &Json) -> kvarto::Result<PathBuf> {
+        if let Some(mut file) = self.file.take() {
+            std::io::Write::write_all(&mut file, format!("{json:#}\n").as_bytes())
+                .map_err(|e| fault(&self.path, &e))?;
+        }
+        Ok(std::mem::take(&mut self.path))
+    }
+}
+
+impl Drop for Place {
+    /// A place that no result came to is given back.
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            let _ = std::fs::remove_file(&self.path);
         }
     }
-    Err(fault(std::io::Error::other("it holds 9999 results of this name")))
+}
+
+fn fault(place: &Path, error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::File, format!("--out {}: {error}", place.display()), "give a folder that can be written to")
 }

@@ -25,7 +25,7 @@ pub enum Lines {
 impl Lines {
     /// The program's standard input.
     pub fn new() -> anyhow::Result<Self> {
-        Ok(match std::io::stdin().is_terminal() {
+        Ok(match std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
             true => Lines::Terminal(Box::new(DefaultEditor::new()?)),
             false => Lines::Pipe(std::io::stdin().lock().lines()),
         })
