@@ -19,6 +19,7 @@ pub mod backend;
 pub mod kernel;
 
 pub mod bench;
+pub mod conformance;
 pub mod engine;
 pub mod footprint;
 pub mod page;

@@ -6,9 +6,6 @@ mod drive;
 mod lin8;
 #[path = "extension/others.rs"]
 mod others;
-#[allow(dead_code, reason = "only its attention is used")]
-#[path = "reference/mod.rs"]
-mod reference;
 mod support;
 
 use drive::{Page, Plan, Run, check, on_backends};

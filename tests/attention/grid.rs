@@ -1,8 +1,8 @@
 //! The grid on the CPU, and what else must hold of splits, kernels and partial states.
 
-use crate::harness::grid::{FormatFactors, cases, mixed};
-use crate::harness::{BASES, Case, Kernel, Random};
 use crate::{TOLERANCE, cpu};
+use kvarto::conformance::grid::{FormatFactors, cases, mixed};
+use kvarto::conformance::{BASES, Case, Kernel, Random};
 use kvarto::kernel::PartialState;
 
 #[test]
@@ -32,8 +32,8 @@ fn formats_mix_within_a_sequence() {
 #[test]
 fn decode_and_prefill_agree() {
     let mut backend = cpu();
-    let decode = Case { row_tile: 1, ..mixed(Kernel::Decode) }.build();
-    let prefill = mixed(Kernel::Prefill).build();
+    let decode = Case { row_tile: 1, ..mixed(Kernel::Decode) }.build().expect("a case");
+    let prefill = mixed(Kernel::Prefill).build().expect("a case");
     let (a, b) = (decode.run(&mut backend).unwrap(), prefill.run(&mut backend).unwrap());
     for row in 0..decode.rows {
         for head in 0..decode.case.q_heads() {
@@ -46,9 +46,9 @@ fn decode_and_prefill_agree() {
 
 #[test]
 fn the_same_step_gives_the_same_bits_on_any_number_of_threads() {
-    let built = mixed(Kernel::Decode).build();
+    let built = mixed(Kernel::Decode).build().expect("a case");
     let first = built.run(&mut cpu()).unwrap();
-    let bits = |o: &crate::harness::Outcome| o.partials.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    let bits = |o: &kvarto::conformance::Outcome| o.partials.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     for threads in [1, 2, 3] {
         let mut backend = kvarto::backend::CpuBackend::new(threads).unwrap();
         for _ in 0..2 {
@@ -60,7 +60,7 @@ fn the_same_step_gives_the_same_bits_on_any_number_of_threads() {
 
 #[test]
 fn partial_states_merge_in_any_order() {
-    let built = Case { pages_per_item: 1, basis: BASES[0], ..mixed(Kernel::Decode) }.build();
+    let built = Case { pages_per_item: 1, basis: BASES[0], ..mixed(Kernel::Decode) }.build().expect("a case");
     let outcome = built.run(&mut cpu()).unwrap();
     let mut random = Random::new(5);
     for (index, states) in built.states_of.iter().enumerate() {

@@ -1,10 +1,5 @@
 //! The attention kernels against the dense f64 reference, on the CPU.
 
-#[path = "../harness/mod.rs"]
-mod harness;
-#[path = "../reference/mod.rs"]
-mod reference;
-
 mod grid;
 mod planted;
 mod portability;

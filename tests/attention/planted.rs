@@ -1,7 +1,7 @@
 //! The harness must see planted errors, and kernels must refuse indices outside their buffers.
 
-use crate::harness::{Built, Case, Formats, Kernel};
 use crate::{TOLERANCE, cpu};
+use kvarto::conformance::{Built, Case, Formats, Kernel};
 
 const F16: Formats = |_, _| ("f16", "f16");
 const F32: Formats = |_, _| ("f32", "f32");
@@ -16,7 +16,7 @@ fn check(built: &Built) -> Result<f64, String> {
 }
 
 /// Word and lowest bit of a value of the first page of a slab.
-fn place(side: &crate::harness::Side, token: usize) -> (usize, u32) {
+fn place(side: &kvarto::conformance::StoredSide, token: usize) -> (usize, u32) {
     let layout = side.codec.codec.layout();
     let (word, shift) = layout.position(0, token, 3);
     (side.used[0] * layout.page_words + word, shift)
@@ -25,13 +25,13 @@ fn place(side: &crate::harness::Side, token: usize) -> (usize, u32) {
 #[test]
 fn sound_pages_pass() {
     for formats in [F16, F32] {
-        check(&case(formats).build()).unwrap();
+        check(&case(formats).build().expect("a case")).unwrap();
     }
 }
 
 #[test]
 fn a_flipped_bit_of_a_value_fails() {
-    let mut built = case(F16).build();
+    let mut built = case(F16).build().expect("a case");
     let side = built.v_slabs.get_mut("f16").unwrap();
     let (word, shift) = place(side, 1);
     // The top bit of the exponent.
@@ -41,7 +41,7 @@ fn a_flipped_bit_of_a_value_fails() {
 
 #[test]
 fn a_flipped_bit_of_a_key_fails() {
-    let mut built = case(F16).build();
+    let mut built = case(F16).build().expect("a case");
     let side = built.k_slabs.get_mut("f16").unwrap();
     let (word, shift) = place(side, 1);
     side.words[word] ^= 1 << (shift + 14);
@@ -51,7 +51,7 @@ fn a_flipped_bit_of_a_key_fails() {
 #[test]
 fn a_nan_in_a_key_that_is_read_fails() {
     for kernel in [Kernel::Decode, Kernel::Prefill] {
-        let mut built = Case { kernel, ..case(F32) }.build();
+        let mut built = Case { kernel, ..case(F32) }.build().expect("a case");
         let side = built.k_slabs.get_mut("f32").unwrap();
         let (word, _) = place(side, 1);
         side.words[word] = f32::NAN.to_bits();
@@ -62,18 +62,18 @@ fn a_nan_in_a_key_that_is_read_fails() {
 #[test]
 fn a_skipped_write_fails() {
     // An item fewer: its states keep their NaN pattern.
-    let mut built = case(F16).build();
+    let mut built = case(F16).build().expect("a case");
     built.classes[0].items -= 1;
     assert!(check(&built).unwrap_err().contains("NaN"));
     // A row fewer in the merge: its output does.
-    let mut built = case(F16).build();
+    let mut built = case(F16).build().expect("a case");
     built.merged_rows -= 1;
     assert!(check(&built).unwrap_err().contains("NaN"));
 }
 
 #[test]
 fn a_write_beside_the_rows_fails() {
-    let built = case(F16).build();
+    let built = case(F16).build().expect("a case");
     let mut outcome = built.run(&mut cpu()).unwrap();
     outcome.out[0] = 0;
     assert!(built.compare(&outcome, TOLERANCE).unwrap_err().contains("beside"));
@@ -85,7 +85,8 @@ fn a_nan_value_reaches_only_rows_that_see_it() {
     for (kernel, rows) in [(Kernel::Decode, 16), (Kernel::Prefill, 40)] {
         let mut built =
             Case { sequences: vec![(64, rows)], formats: F32, kv_heads: 1, row_tile: rows, kernel, ..Case::default() }
-                .build();
+                .build()
+                .expect("a case");
         let token = 64 - rows / 2;
         for slabs in [&mut built.v_slabs, &mut built.k_slabs] {
             let side = slabs.get_mut("f32").unwrap();
@@ -115,7 +116,7 @@ fn indices_outside_are_refused() {
         |b| b.rows_at = usize::MAX >> 32,
     ];
     for (number, damage) in damage.into_iter().enumerate() {
-        let mut built = case(F16).build();
+        let mut built = case(F16).build().expect("a case");
         damage(&mut built);
         let error = built.run(&mut cpu()).expect_err(&format!("damage {number}"));
         assert_eq!(error.kind(), kvarto::ErrorKind::Shape, "damage {number}: {error}");
@@ -125,7 +126,7 @@ fn indices_outside_are_refused() {
 /// Two items that write the same states are refused: threads would race.
 #[test]
 fn shared_states_are_refused() {
-    let mut built = case(F16).build();
+    let mut built = case(F16).build().expect("a case");
     let at = built.classes[0].items_at;
     built.tables[at + 8 + 5] = built.tables[at + 5];
     let error = built.run(&mut cpu()).unwrap_err();

@@ -1,7 +1,7 @@
 //! Cases that failed in the field elsewhere: see the numbered list in the portability notes.
 
-use crate::harness::{BASES, Case, Formats, Kernel, Values};
 use crate::{TOLERANCE, cpu};
+use kvarto::conformance::{BASES, Case, Formats, Kernel, Values};
 use kvarto::kernel::PartialState;
 
 const EXACT: Formats = |_, _| ("f32", "f32");
@@ -20,7 +20,7 @@ fn softcap_of_large_logits() {
             values: Values::Logit(logit),
             ..Case::default()
         };
-        let built = case.build();
+        let built = case.build().expect("a case");
         let outcome = built.run(&mut cpu()).unwrap();
         built.compare(&outcome, TOLERANCE).unwrap();
         let state = PartialState::read(&outcome.partials, 0, case.v_dim).expect("a state");
@@ -34,7 +34,7 @@ fn softcap_of_large_logits() {
 fn rows_without_a_visible_key() {
     for kernel in [Kernel::Decode, Kernel::Prefill] {
         let case = Case { sequences: vec![(2, 4)], formats: EXACT, first_position: 100, kernel, ..Case::default() };
-        let built = case.build();
+        let built = case.build().expect("a case");
         assert_eq!(built.row_info.iter().map(|r| r.0).collect::<Vec<_>>(), [98, 99, 100, 101]);
         let outcome = built.run(&mut cpu()).unwrap();
         built.compare(&outcome, TOLERANCE).unwrap();
@@ -57,7 +57,7 @@ fn rows_without_a_visible_key() {
 fn an_empty_sequence_in_a_batch() {
     // Positions from 5 on: a row of an empty sequence stands at the position before.
     let sequences = vec![(17, 1), (33, 1), (1, 1), (0, 1)];
-    let mut built = Case { sequences, first_position: 5, ..Case::default() }.build();
+    let mut built = Case { sequences, first_position: 5, ..Case::default() }.build().expect("a case");
     let with = built.run(&mut cpu()).unwrap();
     built.compare(&with, TOLERANCE).unwrap();
     let heads = built.case.q_heads();
@@ -84,7 +84,7 @@ fn leading_pages_wholly_masked() {
             kernel,
             ..Case::default()
         };
-        let built = case.build();
+        let built = case.build().expect("a case");
         let outcome = built.run(&mut cpu()).unwrap();
         built.compare(&outcome, TOLERANCE).unwrap();
         for head in 0..case.q_heads() {
@@ -126,7 +126,7 @@ fn sink_counts_once() {
         group: 1,
         ..Case::default()
     };
-    let built = case.build();
+    let built = case.build().expect("a case");
     let outcome = built.run(&mut backend).unwrap();
     // Values 0, 1/3 and 2/3 sum to 1: the output is 1 / (3 + e²).
     for &x in built.output(&outcome, 0, 0) {
@@ -184,7 +184,7 @@ fn head_size_256_in_all_format_pairs() {
 fn sixteen_splits_of_a_ramp() {
     let case =
         Case { sequences: vec![(4096, 1)], formats: EXACT, pages_per_item: 4, values: Values::Ramp, ..Case::default() };
-    let built = case.build();
+    let built = case.build().expect("a case");
     assert_eq!(built.states_of[0].len(), 16);
     let outcome = built.run(&mut cpu()).unwrap();
     for head in 0..case.q_heads() {
@@ -212,7 +212,7 @@ fn supported_head_sizes_run() {
     ];
     for dim in [8, 40, 64, 72, 80, 96, 112, 120, 128, 160, 192, 256, 512] {
         for formats in formats {
-            if crate::harness::grid::head_dim(formats(0, 0).0, dim) != dim {
+            if kvarto::conformance::grid::head_dim(formats(0, 0).0, dim) != dim {
                 continue;
             }
             let case =

@@ -1,8 +1,8 @@
 //! New tokens through mean, append, convert and copy_slots to attention, against attention over the originals.
 
-use crate::harness::{BASES, POISON, Random, buffer, within, words};
-use crate::reference::{Query, Token, attend};
 use kvarto::backend::{Backend, BufferSlice, CodecUse, CpuBackend, Recording};
+use kvarto::conformance::reference::{Query, Token, attend};
+use kvarto::conformance::{BASES, POISON, Random, buffer, within, words};
 use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::{AttentionArgs, AttentionBuffers, AttentionShape};
 use kvarto::kernel::{MeanPlace, RowView, SideBases, append, convert, copy_slots, decode, mean, merge, query};

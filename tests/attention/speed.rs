@@ -1,8 +1,8 @@
 //! Rates, printed and never asserted: `cargo test --test attention speed -- --ignored --nocapture`.
 
 use crate::cpu;
-use crate::harness::{Case, Kernel};
 use kvarto::backend::{Backend, Timing};
+use kvarto::conformance::{Case, Kernel};
 
 /// CPU time of the backend's threads, query and merge included, where the system tells: busy machines spoil wall time.
 fn pool_seconds() -> f64 {
@@ -18,7 +18,7 @@ fn pool_seconds() -> f64 {
 
 fn report(name: &str, case: &Case, repeats: usize) {
     let mut backend = cpu();
-    let built = case.build();
+    let built = case.build().expect("a case");
     built.run(&mut backend).expect("a run");
     backend.set_timing(Timing::Kernels).expect("timing");
     let before = pool_seconds();
@@ -63,7 +63,7 @@ fn speed() {
     };
     let decode =
         Case { sequences: vec![(8192, 1)], row_tile: 1, pages_per_item: 16, kernel: Kernel::Decode, ..prefill.clone() };
-    let formats: [(&str, crate::harness::Formats); 10] = [
+    let formats: [(&str, kvarto::conformance::Formats); 10] = [
         ("f32", |_, _| ("f32", "f32")),
         ("f16", |_, _| ("f16", "f16")),
         ("bf16", |_, _| ("bf16", "bf16")),

@@ -1,7 +1,7 @@
 //! query, decode or prefill, merge: cases of more shapes than the grid's, compared with the CPU's kernels as well.
 
-use crate::harness::{BASES, Case, Formats, Kernel};
 use crate::{cpu, on_vulkan};
+use kvarto::conformance::{BASES, Case, Formats, Kernel};
 
 /// Largest error, as a fraction of the largest output: f32 arithmetic over decoded values, whatever the format.
 const TOLERANCE: f64 = 2e-5;
@@ -9,7 +9,7 @@ const TOLERANCE: f64 = 2e-5;
 /// Runs on Vulkan and on the CPU, compares both with the reference and with one another, and Vulkan with itself.
 fn check(case: &Case) {
     on_vulkan(|backend| {
-        let built = case.build();
+        let built = case.build().expect("a case");
         let got = built.run(backend).unwrap_or_else(|e| panic!("{case:?}: {e}"));
         let error = built.compare(&got, TOLERANCE).unwrap_or_else(|e| panic!("{e}"));
         let again = built.run(backend).expect("a second run");

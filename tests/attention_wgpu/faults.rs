@@ -1,7 +1,7 @@
 //! Edge cases of masking and softmax, and NaN: it reaches the rows that see it, and no others.
 
-use crate::harness::{Built, Case, Kernel, Outcome, Values};
 use crate::on_vulkan;
+use kvarto::conformance::{Built, Case, Kernel, Outcome, Values};
 
 const KERNELS: [Kernel; 2] = [Kernel::Decode, Kernel::Prefill];
 
@@ -12,7 +12,7 @@ fn row_bits(built: &Built, outcome: &Outcome, row: usize) -> Vec<u32> {
 
 /// Four rows at the end of ten tokens; the last token's key or value in one channel is NaN.
 fn with_nan(case: &Case, key: bool) -> Built {
-    let mut built = case.build();
+    let mut built = case.build().expect("a case");
     let side = if key { built.k_slabs.get_mut("f32") } else { built.v_slabs.get_mut("f32") }.expect("the slab");
     let layout = side.codec.codec.layout().clone();
     let (word, _) = layout.position(0, 9, 5);
@@ -34,7 +34,7 @@ fn nan_reaches_the_rows_that_see_it_and_no_others() {
                 formats: |_, _| ("f32", "f32"),
                 ..Case::default()
             };
-            let clean = case.build();
+            let clean = case.build().expect("a case");
             let want = clean.run(backend).expect("a run");
             for key in [true, false] {
                 let built = with_nan(&case, key);
@@ -58,9 +58,9 @@ fn a_query_that_is_nan_spoils_its_own_outputs_only() {
         for kernel in KERNELS {
             let row_tile = if kernel == Kernel::Decode { 4 } else { 16 };
             let case = Case { kernel, sequences: vec![(70, 4)], row_tile, softcap: Some(5.0), ..Case::default() };
-            let clean = case.build();
+            let clean = case.build().expect("a case");
             let want = clean.run(backend).expect("a run");
-            let mut built = case.build();
+            let mut built = case.build().expect("a case");
             // Row 2, query head 4.
             built.queries[(2 * case.q_heads() + 4) * case.k_dim + 7] = f32::NAN;
             let got = built.run(backend).expect("a run");
@@ -89,11 +89,11 @@ fn rows_without_a_visible_key_are_zero() {
                     first_position: 4,
                     sequences: vec![(2, 4), (0, 1), (33, 1)],
                     page_tokens: 16,
-                    basis: crate::harness::BASES[2],
+                    basis: kvarto::conformance::BASES[2],
                     row_tile: if kernel == Kernel::Decode { 4 } else { 16 },
                     ..Case::default()
                 };
-                let built = case.build();
+                let built = case.build().expect("a case");
                 let got = built.run(backend).expect("a run");
                 built.compare(&got, 2e-5).unwrap_or_else(|e| panic!("{e}"));
                 for row in [0, 1, 4] {
@@ -126,7 +126,7 @@ fn equal_scores_over_many_splits_average() {
         for (kernel, row_tile) in [(Kernel::Decode, 1), (Kernel::Prefill, 16)] {
             let case = Case { kernel, row_tile, values: Values::Ramp, sequences: vec![(4096, 1)], ..Case::default() };
             let case = Case { pages_per_item: 4, kv_heads: 1, formats: |_, _| ("f32", "f32"), ..case };
-            let built = case.build();
+            let built = case.build().expect("a case");
             let got = built.run(backend).expect("a run");
             let out = built.output(&got, 0, 0);
             assert!(out.iter().all(|x| (x - 0.499878).abs() <= 2e-6), "{kernel:?}: {out:?}");

@@ -1,11 +1,11 @@
 //! The grid of attention's cases in WGSL, and what else must hold there as on the CPU.
 
 use crate::codes::{codec, run};
-use crate::harness::grid::{FormatFactors, cases, mixed};
-use crate::harness::{Case, Kernel, Outcome, Side};
 use crate::{on_vulkan, support};
 use kvarto::backend::Backend;
 use kvarto::backend::wgpu::OpenOptions;
+use kvarto::conformance::grid::{FormatFactors, cases, mixed};
+use kvarto::conformance::{Case, Kernel, Outcome, StoredSide};
 use kvarto::shape;
 
 /// Largest error, as a fraction of the largest output: f32 arithmetic over decoded values, whatever the format.
@@ -25,7 +25,7 @@ fn check_part(part: usize, of: usize) {
     let all = cases(FormatFactors::Sides);
     let (mut worst, mut seen) = (0.0f64, 0);
     for (number, case) in all.iter().enumerate().filter(|(number, _)| number % of == part) {
-        let built = case.build();
+        let built = case.build().expect("a case");
         let outcome = built.run(&mut backend).unwrap_or_else(|e| panic!("case {number}: {e}, {case:?}"));
         let again = built.run(&mut backend).expect("a second run");
         assert!(
@@ -62,7 +62,7 @@ fn formats_mix_within_a_sequence() {
 }
 
 /// Pages of a side written out as f32 pages by the shaders' own decoder and encoder.
-fn dequantise(backend: &mut dyn Backend, side: &mut Side, which: shape::Side) {
+fn dequantise(backend: &mut dyn Backend, side: &mut StoredSide, which: shape::Side) {
     let geometry = side.codec.codec.layout().geometry;
     let exact = codec("f32", which, geometry);
     let count = side.words.len() / side.codec.codec.layout().page_words;
@@ -75,8 +75,8 @@ fn reading_a_format_equals_writing_it_out_and_reading_that() {
     on_vulkan(|backend| {
         for kernel in [Kernel::Decode, Kernel::Prefill] {
             let case = Case { row_tile: if kernel == Kernel::Decode { 8 } else { 32 }, ..mixed(kernel) };
-            let direct = case.build();
-            let mut dense = case.build();
+            let direct = case.build().expect("a case");
+            let mut dense = case.build().expect("a case");
             dense.k_slabs.values_mut().for_each(|side| dequantise(backend, side, shape::Side::K));
             dense.v_slabs.values_mut().for_each(|side| dequantise(backend, side, shape::Side::V));
             let (a, b) = (direct.run(backend).expect("a run"), dense.run(backend).expect("a run"));

@@ -1,10 +1,6 @@
 //! The WGSL kernels on Vulkan (software adapters included) against the dense f64 reference and the CPU's kernels.
 #![cfg(feature = "wgpu")]
 
-#[path = "../harness/mod.rs"]
-mod harness;
-#[path = "../reference/mod.rs"]
-mod reference;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,7 +1,6 @@
 //! What shaders claim by `#unzeroed`: with workgroup memory full of NaN patterns at entry, each gives the same bits.
 
-use crate::codes::{FORMATS, codec, edges, run};
-use crate::harness::{BASES, Case, Kernel, Random};
+use crate::codes::{FORMATS, codec, run};
 use crate::rows::{append_on, shape};
 use crate::support;
 use kvarto::backend::wgpu::{OpenOptions, WgpuBackend};
@@ -9,6 +8,8 @@ use kvarto::backend::{
     Backend, BindingDecl, BufferSlice, Constant, CpuCall, Dispatch, Element, KernelDecl, Recording, Specialisation,
     read_blocking,
 };
+use kvarto::conformance::codes::edges;
+use kvarto::conformance::{BASES, Case, Kernel, Random};
 use kvarto::shape::{PageGeometry, Side};
 
 /// Runs `words` on Vulkan as it is and poisoned, and gives what both say.
@@ -42,10 +43,10 @@ fn attention() {
     ];
     for (at, case) in cases.into_iter().enumerate() {
         for kernel in [Kernel::Decode, Kernel::Prefill] {
-            let formats: [crate::harness::Formats; 2] = [|_, _| ("f16", "fp8"), |_, _| ("tq3", "tq3")];
+            let formats: [kvarto::conformance::Formats; 2] = [|_, _| ("f16", "fp8"), |_, _| ("tq3", "tq3")];
             let case = Case { kernel, basis: BASES[at % 3], formats: formats[at % 2], ..case.clone() };
             let case = Case { window: (at == 1).then_some(70), sink: (at == 2).then_some(0.5), ..case };
-            let built = case.build();
+            let built = case.build().expect("a case");
             same(|backend| {
                 let outcome = built.run(backend).unwrap_or_else(|e| panic!("{case:?}: {e}"));
                 let states = outcome.partials.iter().map(|x| x.to_bits());

@@ -1,8 +1,8 @@
 //! append, query, mean and copy_slots against the CPU's kernels.
 
-use crate::harness::{BASES, POISON, Random};
 use crate::{cpu, on_vulkan};
 use kvarto::backend::{Backend, BufferSlice, CodecUse, Recording, read_blocking};
+use kvarto::conformance::{BASES, POISON, Random};
 use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;
 use kvarto::kernel::{MeanPlace, RowView, SideBases, append, copy_slots, mean, query};

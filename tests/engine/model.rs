@@ -1,10 +1,7 @@
 //! An engine, and what it should hold: every sequence's exact rows on the host, attention over them in f64.
 
-#[allow(dead_code)] // other tests use the rest
-#[path = "../reference/mod.rs"]
-mod reference;
-
 use kvarto::backend::CpuBackend;
+use kvarto::conformance::reference;
 use kvarto::engine::{AttentionOptions, Engine, EngineOptions, Input, Output, Registry, SeqId, SeqRows, Step};
 use kvarto::error::{ErrorKind, Result};
 use kvarto::profile::Profile;

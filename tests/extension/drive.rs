@@ -1,9 +1,9 @@
 //! Steps of an engine beside dense attention in f64 over what its pages hold.
 
 use crate::lin8::Lin8;
-use crate::reference::{Query, Token, attend};
 use half::f16;
 use kvarto::backend::{Backend, CpuBackend};
+use kvarto::conformance::reference::{Query, Token, attend};
 use kvarto::engine::{Engine, Event, Input, Output, Registry, SeqId, SeqRows};
 use kvarto::format::Format as _;
 use kvarto::profile::Profile;

@@ -3,19 +3,28 @@
 //! It shares no code with the library's kernels and knows nothing of pages, splits or bases.
 
 /// One cached token of one KV head, in the model's own coordinates.
+#[derive(Clone, Debug)]
 pub struct Token {
+    /// Position in its sequence.
     pub position: u64,
+    /// `k_dim` channels.
     pub key: Vec<f64>,
+    /// `v_dim` channels.
     pub value: Vec<f64>,
 }
 
 /// One query of one head.
+#[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
+    /// `k_dim` channels.
     pub q: &'a [f64],
+    /// Position of its row.
     pub position: u64,
+    /// Factor of the dot products.
     pub scale: f64,
     /// Tokens seen, the query's own included.
     pub window: Option<u64>,
+    /// The most that a logit can be.
     pub softcap: Option<f64>,
     /// A logit that takes weight and gives no value.
     pub sink: Option<f64>,

@@ -1,16 +1,20 @@
 //! From a case to slabs, descriptors, tables and inputs.
 
+use super::reference::{Token, unrotate};
 use super::{Case, POISON, Random, Values};
-use crate::reference::{Token, unrotate};
-use kvarto::backend::CodecUse;
-use kvarto::format::FormatRegistry;
-use kvarto::num::{hadamard_sign, rotate};
-use kvarto::shape::{self, PageGeometry};
+use crate::backend::CodecUse;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{FormatRegistry, Per};
+use crate::kernel::SideBasis;
+use crate::num::{hadamard_sign, rotate};
+use crate::shape::{self, PageGeometry};
 use std::collections::BTreeMap;
 
 /// Pages of one format side.
-pub struct Side {
+pub struct StoredSide {
+    /// Format at its geometry.
     pub codec: CodecUse,
+    /// The slab: slots of one page side each.
     pub words: Vec<u32>,
     /// Slots in use, for tests that damage one.
     pub used: Vec<usize>,
@@ -18,30 +22,45 @@ pub struct Side {
 
 /// Work of one dispatch: a (K format, V format) pair.
 pub struct Class {
+    /// K format.
     pub k: &'static str,
+    /// V format.
     pub v: &'static str,
+    /// First word of the items in the tables.
     pub items_at: usize,
+    /// Items.
     pub items: usize,
 }
 
 /// Everything a run needs, and the reference's inputs.
 pub struct Built {
+    /// The case that it was built from.
     pub case: Case,
-    pub k_slabs: BTreeMap<&'static str, Side>,
-    pub v_slabs: BTreeMap<&'static str, Side>,
+    /// K pages by format.
+    pub k_slabs: BTreeMap<&'static str, StoredSide>,
+    /// V pages by format.
+    pub v_slabs: BTreeMap<&'static str, StoredSide>,
+    /// Page descriptors, 8 words each.
     pub descs: Vec<u32>,
+    /// Rows, items, page lists and merge lists.
     pub tables: Vec<u32>,
+    /// First word of the rows in the tables.
     pub rows_at: usize,
+    /// Query rows.
     pub rows: usize,
     /// Rows that `merge` is asked for: all of them, but in tests of the harness.
     pub merged_rows: usize,
+    /// First word of the merge lists in the tables.
     pub lists_at: usize,
+    /// One dispatch each.
     pub classes: Vec<Class>,
     /// Partial states in all.
     pub states: usize,
     /// States of each (row, query head), for merging on the host.
     pub states_of: Vec<Vec<usize>>,
+    /// Means by (sequence, KV head): K then V.
     pub means: Vec<f32>,
+    /// Sink logits by query head; NaN without.
     pub sinks: Vec<f32>,
     /// `[rows][q_heads][k_dim]`, dense.
     pub queries: Vec<f32>,
@@ -59,7 +78,11 @@ struct Page {
 }
 
 impl Built {
-    pub fn new(case: &Case, registry: &FormatRegistry) -> Self {
+    /// Builds `case` with the formats of `registry`.
+    ///
+    /// # Errors
+    /// As [`Case::build`].
+    pub fn new(case: &Case, registry: &FormatRegistry) -> Result<Self> {
         let mut random = Random::new(case.seed);
         let mut built = Built {
             case: case.clone(),
@@ -83,9 +106,9 @@ impl Built {
         let mean_floats = case.sequences.len() * case.kv_heads * (case.k_dim + case.v_dim);
         built.means = random.normal(mean_floats);
         built.sinks = (0..case.q_heads()).map(|h| case.sink.unwrap_or(f32::NAN) + 0.01 * h as f32).collect();
-        let pages = built.fill_pages(registry, &mut random);
+        let pages = built.fill_pages(registry, &mut random)?;
         built.plan(&pages, &mut random);
-        built
+        Ok(built)
     }
 
     /// Floats of the means of one head.
@@ -98,7 +121,7 @@ impl Built {
         }
     }
 
-    fn fill_pages(&mut self, registry: &FormatRegistry, random: &mut Random) -> Vec<Page> {
+    fn fill_pages(&mut self, registry: &FormatRegistry, random: &mut Random) -> Result<Vec<Page>> {
         let case = self.case.clone();
         let p = case.page_tokens;
         // Slots of every format and side: as many as pages, and three to stay poisoned, in random order.
@@ -114,14 +137,14 @@ impl Built {
         for side in shape::Side::BOTH {
             let at = side as usize;
             for (&name, &count) in &counts[at] {
-                let (_, format) = registry.by_name(name).expect("a built-in format");
+                let (_, format) = registry.by_name(name)?;
                 let head_dim = if side == shape::Side::K { case.k_dim } else { case.v_dim };
-                let codec = format.codec(side, PageGeometry { tokens: p, head_dim }).expect("a supported geometry");
+                let codec = format.codec(side, PageGeometry { tokens: p, head_dim })?;
                 let words = vec![POISON; (count + 3) * codec.layout().page_words];
                 let mut slots: Vec<usize> = (0..count + 3).collect();
                 random.shuffle(&mut slots);
                 free[at].insert(name, slots);
-                let side_of = Side { codec: CodecUse { format: name.into(), codec }, words, used: Vec::new() };
+                let side_of = StoredSide { codec: CodecUse { format: name.into(), codec }, words, used: Vec::new() };
                 if at == 0 {
                     self.k_slabs.insert(name, side_of)
                 } else {
@@ -144,25 +167,24 @@ impl Built {
                     let [mut keys, mut values] = draw(&case, random, page * p, valid, len);
                     let k_mean = self.mean(s, head, shape::Side::K);
                     let v_mean = self.mean(s, head, shape::Side::V);
-                    let (k_slot, v_slot) = (
-                        free[0].get_mut(formats.0).and_then(Vec::pop).expect("a slot"),
-                        free[1].get_mut(formats.1).and_then(Vec::pop).expect("a slot"),
-                    );
-                    let k_side = self.k_slabs.get_mut(formats.0).expect("a slab");
+                    let [k_slot, v_slot] = [(0, formats.0), (1, formats.1)]
+                        .map(|(side, name)| free[side].get_mut(name).and_then(Vec::pop).ok_or_else(|| changing(&case)));
+                    let (k_slot, v_slot) = (k_slot?, v_slot?);
+                    let k_side = self.k_slabs.get_mut(formats.0).ok_or_else(|| changing(&case))?;
                     let k_rows = k_side.store(k_slot, &mut keys, case.basis.k, &k_mean);
-                    let v_side = self.v_slabs.get_mut(formats.1).expect("a slab");
+                    let v_side = self.v_slabs.get_mut(formats.1).ok_or_else(|| changing(&case))?;
                     let v_rows = v_side.store(v_slot, &mut values, case.basis.v, &v_mean);
                     for (t, (key, value)) in k_rows.into_iter().zip(v_rows).enumerate() {
                         self.tokens[s][head].push(Token { position: start + t as u64, key, value });
                     }
-                    let id = ids.pop().expect("an id");
+                    let id = ids.pop().ok_or_else(|| changing(&case))?;
                     let words = [0, valid as u32, 7, start as u32, k_slot as u32, v_slot as u32, u32::MAX, u32::MAX];
                     self.descs[id * 8..id * 8 + 8].copy_from_slice(&words);
                     pages.push(Page { sequence: s, head, formats, id });
                 }
             }
         }
-        pages
+        Ok(pages)
     }
 
     /// Rows, items, page lists and merge lists.
@@ -251,6 +273,11 @@ impl Built {
     }
 }
 
+/// A function of formats that says another thing each time it is asked.
+fn changing(case: &Case) -> Error {
+    Error::new(ErrorKind::Usage, format!("the formats of {case:?} change between calls"), "let them depend on the page")
+}
+
 /// Keys and values of a page's tokens in the model's coordinates, one vector a token.
 fn draw(case: &Case, random: &mut Random, start: usize, valid: usize, len: usize) -> [Vec<Vec<f32>>; 2] {
     let keys = (0..valid)
@@ -273,15 +300,9 @@ fn draw(case: &Case, random: &mut Random, start: usize, valid: usize, len: usize
     [keys, values]
 }
 
-impl Side {
+impl StoredSide {
     /// Stores rows into a slot and returns them as decoded, back in the model's coordinates.
-    fn store(
-        &mut self,
-        slot: usize,
-        rows: &mut [Vec<f32>],
-        basis: kvarto::kernel::SideBasis,
-        mean: &[f32],
-    ) -> Vec<Vec<f64>> {
+    fn store(&mut self, slot: usize, rows: &mut [Vec<f32>], basis: SideBasis, mean: &[f32]) -> Vec<Vec<f64>> {
         let codec = &self.codec.codec;
         let layout = codec.layout();
         let (tokens, dim) = (layout.geometry.tokens, layout.geometry.head_dim);
@@ -294,7 +315,7 @@ impl Side {
             }
         }
         // Tokens beyond the valid ones are NaN, where a NaN of theirs does not touch the others' scale.
-        let shared_scale = layout.scalars.iter().any(|s| s.per == kvarto::format::Per::Page);
+        let shared_scale = layout.scalars.iter().any(|s| s.per == Per::Page);
         let mut values = rows.concat();
         values.resize(tokens * dim, if shared_scale { 0.0 } else { f32::NAN });
         let page = &mut self.words[slot * layout.page_words..(slot + 1) * layout.page_words];

@@ -1,11 +1,11 @@
 //! Runs a built case on a backend and compares what comes out.
 
+use super::reference::{Query, attend};
 use super::{Built, Kernel, POISON};
-use crate::reference::{Query, attend};
-use kvarto::Result;
-use kvarto::backend::{Backend, BufferId, BufferSlice, Recording, read_blocking};
-use kvarto::kernel::attention::{AttentionArgs, AttentionBuffers};
-use kvarto::kernel::{MeanPlace, RowView, decode, merge, prefill, query};
+use crate::backend::{Backend, BufferId, BufferSlice, Recording, read_blocking};
+use crate::error::Result;
+use crate::kernel::attention::{AttentionArgs, AttentionBuffers};
+use crate::kernel::{MeanPlace, RowView, decode, merge, prefill, query};
 use std::collections::BTreeMap;
 
 /// Elements ahead of the first row of queries and of outputs.
@@ -22,7 +22,27 @@ pub struct Outcome {
     pub partials: Vec<f32>,
 }
 
+impl Outcome {
+    /// Whether two runs wrote the same bits.
+    pub fn same_bits(&self, other: &Outcome) -> bool {
+        let bits = |o: &Outcome| o.partials.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        self.out == other.out && bits(self) == bits(other)
+    }
+}
+
+/// How far outputs are from the reference's.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// As a fraction of the largest output expected (at least 1); NaN where there is a NaN.
+    pub error: f64,
+    /// Where, with both values.
+    pub place: String,
+}
+
 /// A buffer with `words` in it.
+///
+/// # Errors
+/// The backend's.
 pub fn buffer(backend: &mut dyn Backend, label: &str, words: &[u32]) -> Result<BufferSlice> {
     let bytes = (words.len().max(4) * 4) as u64;
     let id: BufferId = backend.alloc(label, bytes)?;
@@ -30,7 +50,10 @@ pub fn buffer(backend: &mut dyn Backend, label: &str, words: &[u32]) -> Result<B
     Ok(BufferSlice::whole(id, bytes))
 }
 
-/// The words of a buffer.
+/// The words of a buffer, once the device has them.
+///
+/// # Errors
+/// The backend's.
 pub fn words(backend: &mut dyn Backend, slice: &BufferSlice) -> Result<Vec<u32>> {
     let bytes = read_blocking(backend, slice.buffer, slice.offset, slice.bytes)?;
     Ok(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
@@ -43,7 +66,18 @@ pub fn within(error: f64, limit: f64) -> bool {
 
 impl Built {
     /// query, then decode or prefill for each class, then merge, in one submission.
+    ///
+    /// # Errors
+    /// The backend's, and `Shape` where the kernels refuse the tables.
     pub fn run(&self, backend: &mut dyn Backend) -> Result<Outcome> {
+        let mut live = Vec::new();
+        let outcome = self.run_with(backend, &mut live);
+        live.into_iter().for_each(|id| backend.free(id));
+        outcome
+    }
+
+    /// The same; buffers made are in `live`, also after an error.
+    fn run_with(&self, backend: &mut dyn Backend, live: &mut Vec<BufferId>) -> Result<Outcome> {
         let case = &self.case;
         let shape = case.shape();
         let q_stride = case.q_heads() * case.k_dim + GAP;
@@ -55,11 +89,10 @@ impl Built {
         let out_stride = case.q_heads() * case.v_dim + GAP;
         let state_floats = shape.partial_floats();
 
-        let mut live = Vec::new();
         let mut make = |backend: &mut dyn Backend, label: &str, words: &[u32]| {
             let slice = buffer(backend, label, words)?;
             live.push(slice.buffer);
-            Ok::<_, kvarto::Error>(slice)
+            Ok::<_, crate::Error>(slice)
         };
         let tables = make(backend, "tables", &self.tables)?;
         let descs = make(backend, "descs", &self.descs)?;
@@ -131,12 +164,10 @@ impl Built {
             },
         ));
         backend.submit(recording)?;
-        let outcome = Outcome {
+        Ok(Outcome {
             out: words(backend, &out)?,
             partials: words(backend, &partials)?.into_iter().map(f32::from_bits).collect(),
-        };
-        live.into_iter().for_each(|id| backend.free(id));
-        Ok(outcome)
+        })
     }
 
     /// Output of (row, query head).
@@ -163,13 +194,11 @@ impl Built {
         attend(&self.tokens[sequence][head / case.group], &query, case.v_dim)
     }
 
-    /// Largest error over all outputs, as a fraction of the largest output expected (at least 1).
-    ///
-    /// A NaN on either side, a value outside `tolerance` and a write beside the rows are errors.
-    pub fn compare(&self, outcome: &Outcome, tolerance: f64) -> Result<f64, String> {
+    /// The largest error over all outputs; a NaN on either side is larger than any number.
+    pub fn measure(&self, outcome: &Outcome) -> Measured {
         let case = &self.case;
         let mut largest_error = 0.0f64;
-        let (mut worst, mut size) = (String::new(), 1.0f64);
+        let (mut place, mut size) = (String::new(), 1.0f64);
         for row in 0..self.rows {
             for head in 0..case.q_heads() {
                 let (got, want) = (self.output(outcome, row, head), self.expected(row, head));
@@ -177,28 +206,52 @@ impl Built {
                     let error = (f64::from(got) - want).abs();
                     size = size.max(want.abs());
                     if !within(error, largest_error) {
-                        worst = format!("row {row} head {head} channel {c}: {got}, expected {want}");
+                        place = format!("row {row} head {head} channel {c}: {got}, expected {want}");
                         if error.is_nan() {
-                            return Err(format!("{worst} in {case:?}"));
+                            return Measured { error, place };
                         }
                         largest_error = error;
                     }
                 }
             }
         }
-        let error = largest_error / size;
-        if !within(error, tolerance) {
-            return Err(format!("error {error:.3e} above {tolerance:.1e}, {worst} in {case:?}"));
+        Measured { error: largest_error / size, place }
+    }
+
+    /// Refuses NaN, an error above `tolerance`, and a write beside the rows or beyond the last partial state.
+    ///
+    /// # Errors
+    /// Which of these, and where.
+    pub fn judge(&self, measured: &Measured, outcome: &Outcome, tolerance: f64) -> Result<(), String> {
+        let case = &self.case;
+        let Measured { error, place } = measured;
+        if error.is_nan() {
+            return Err(place.clone());
+        }
+        if !within(*error, tolerance) {
+            return Err(format!("error {error:.3e} above {tolerance:.1e}, {place}"));
         }
         let stride = case.q_heads() * case.v_dim + GAP;
         let beside = |at: &usize| *at < OFFSET || (at - OFFSET) % stride >= case.q_heads() * case.v_dim;
         if let Some(at) = (0..OFFSET + self.rows * stride).find(|at| beside(at) && outcome.out[*at] != POISON) {
-            return Err(format!("element {at} beside the rows was written in {case:?}"));
+            return Err(format!("element {at} beside the rows was written"));
         }
         let states = self.states * case.shape().partial_floats();
         if outcome.partials[states..].iter().any(|x| x.to_bits() != POISON) {
-            return Err(format!("a state beyond the last was written in {case:?}"));
+            return Err("a state beyond the last was written".into());
         }
-        Ok(error)
+        Ok(())
+    }
+
+    /// [`Built::measure`] and [`Built::judge`]: the largest error, as a fraction of the largest output.
+    ///
+    /// # Errors
+    /// What is wrong, where, and in which case.
+    pub fn compare(&self, outcome: &Outcome, tolerance: f64) -> Result<f64, String> {
+        let measured = self.measure(outcome);
+        match self.judge(&measured, outcome, tolerance) {
+            Ok(()) => Ok(measured.error),
+            Err(message) => Err(format!("{message} in {:?}", self.case)),
+        }
     }
 }

@@ -1,24 +1,32 @@
-//! Runs the attention kernels of any backend on hand-built pages and compares with the dense reference.
-//!
-//! Slots are permuted, unused slots and the tails of last pages hold NaN patterns, outputs start as NaN patterns.
-#![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
+//! One case of attention over pages, and the numbers it is made of.
 
-mod build;
-pub mod grid;
-mod run;
-
-pub use build::{Built, Side};
-pub use run::{Outcome, buffer, within, words};
-
-use kvarto::format::FormatRegistry;
-use kvarto::kernel::attention::AttentionShape;
-use kvarto::kernel::{SideBases, SideBasis};
+use super::Built;
+use crate::backend::Backend;
+use crate::error::Result;
+use crate::format::FormatRegistry;
+use crate::kernel::attention::AttentionShape;
+use crate::kernel::{SideBases, SideBasis};
 
 /// Which kernel reads the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
+    /// A few rows a sequence.
     Decode,
+    /// Tiles of many rows.
     Prefill,
+}
+
+impl Kernel {
+    /// Both of them.
+    pub const BOTH: [Kernel; 2] = [Kernel::Decode, Kernel::Prefill];
+
+    /// `decode` or `prefill`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kernel::Decode => "decode",
+            Kernel::Prefill => "prefill",
+        }
+    }
 }
 
 /// K and V format of page `page` of sequence `sequence`.
@@ -35,29 +43,42 @@ pub enum Values {
     Logit(f32),
 }
 
-/// One test of the attention path.
+/// One case of the attention path.
 #[derive(Clone, Debug)]
 pub struct Case {
+    /// Channels of a query or key.
     pub k_dim: usize,
+    /// Channels of a value.
     pub v_dim: usize,
+    /// Query heads of a KV head.
     pub group: usize,
+    /// KV heads.
     pub kv_heads: usize,
+    /// Positions of a page.
     pub page_tokens: usize,
     /// (cached tokens, query rows); the rows stand at the last positions.
     pub sequences: Vec<(usize, usize)>,
+    /// Formats of the pages.
     pub formats: Formats,
+    /// Tokens that a row sees, its own included.
     pub window: Option<u32>,
+    /// The most that a logit can be.
     pub softcap: Option<f32>,
+    /// Logit of head 0's attention sink; the other heads' are 0.01 apart.
     pub sink: Option<f32>,
+    /// Coordinates that pages are stored in.
     pub basis: SideBases,
     /// Most pages of a work item.
     pub pages_per_item: usize,
     /// Most rows of an entry: sequences are cut into tiles of this many rows.
     pub row_tile: usize,
+    /// Which kernel reads.
     pub kernel: Kernel,
+    /// How values are drawn.
     pub values: Values,
     /// Position of a sequence's first token.
     pub first_position: u32,
+    /// Where the random numbers begin.
     pub seed: u64,
     /// Threads of a workgroup, where there are workgroups.
     pub workgroup: u32,
@@ -89,6 +110,7 @@ impl Default for Case {
 }
 
 impl Case {
+    /// What the kernels are specialised for.
     pub fn shape(&self) -> AttentionShape {
         AttentionShape {
             kv_heads: self.kv_heads,
@@ -106,19 +128,30 @@ impl Case {
         if matches!(self.values, Values::Logit(_)) { 1.0 } else { 1.0 / (self.k_dim as f32).sqrt() }
     }
 
+    /// Query heads.
     pub fn q_heads(&self) -> usize {
         self.kv_heads * self.group
     }
 
     /// Slabs, descriptors, tables and inputs of the case.
-    pub fn build(&self) -> Built {
+    ///
+    /// # Errors
+    /// `Usage` for a format that is not built in, `Unsupported` for one that does not take the head size.
+    pub fn build(&self) -> Result<Built> {
         Built::new(self, &FormatRegistry::builtin())
     }
 
     /// Builds, runs and compares; the largest error as a fraction of the largest output.
-    pub fn check(&self, backend: &mut dyn kvarto::backend::Backend, tolerance: f64) -> Result<f64, String> {
-        let built = self.build();
-        let outcome = built.run(backend).map_err(|e| format!("{self:?}: {e}"))?;
+    ///
+    /// # Errors
+    /// What went wrong in words, the case included: as [`Built::compare`], or the backend's own error.
+    pub fn check(&self, backend: &mut dyn Backend, tolerance: f64) -> Result<f64, String> {
+        let mut run = || {
+            let built = self.build()?;
+            let outcome = built.run(backend)?;
+            Ok((built, outcome))
+        };
+        let (built, outcome) = run().map_err(|e: crate::Error| format!("{self:?}: {e}"))?;
         built.compare(&outcome, tolerance)
     }
 }
@@ -137,10 +170,13 @@ pub const POISON: u32 = 0xffff_ffff;
 pub struct Random(u64);
 
 impl Random {
+    /// The same numbers for the same seed.
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
+    /// 64 bits.
+    #[allow(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -149,6 +185,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// A number below `n`; 0 for none.
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
@@ -168,6 +205,7 @@ impl Random {
             .collect()
     }
 
+    /// Another order of `values`.
     pub fn shuffle<T>(&mut self, values: &mut [T]) {
         for i in (1..values.len()).rev() {
             values.swap(i, self.below(i + 1));
