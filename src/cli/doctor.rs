@@ -11,6 +11,7 @@ use kvarto::selftest::{self, FORMATS, HEAD_SIZES, KernelReport, SelfTest, Suppor
 use kvarto::{Error, ErrorKind, Result};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+pub(super) use text::aligned;
 
 /// What this machine can run.
 #[derive(Debug, Args)]
@@ -72,10 +73,11 @@ pub fn run(command: &DoctorCommand) -> anyhow::Result<ExitCode> {
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-type Candidate = (String, Option<AdapterReport>);
+/// The word of an adapter, and what the driver says; none for the CPU.
+pub(super) type Candidate = (String, Option<AdapterReport>);
 
 /// The CPU and every adapter, or the one that `word` names.
-fn candidates(word: Option<&str>) -> Result<Vec<Candidate>> {
+pub(super) fn candidates(word: Option<&str>) -> Result<Vec<Candidate>> {
     if word == Some("cuda") || word.is_some_and(|w| w.starts_with("cuda:")) {
         return Err(Error::new(
             ErrorKind::Unsupported,
@@ -104,7 +106,8 @@ fn candidates(word: Option<&str>) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
-fn open(report: Option<&AdapterReport>) -> Result<Box<dyn Backend>> {
+/// The adapter's backend, the CPU without one.
+pub(super) fn open(report: Option<&AdapterReport>) -> Result<Box<dyn Backend>> {
     Ok(match report {
         None => Box::new(CpuBackend::new(0)?),
         Some(r) => {

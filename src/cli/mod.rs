@@ -5,6 +5,7 @@ mod backend;
 mod bench;
 mod cache_flags;
 mod chat;
+mod conformance;
 mod doctor;
 mod generate;
 pub mod models;
@@ -43,6 +44,8 @@ enum Command {
     Bench(bench::BenchCommand),
     /// What this machine can run: adapters, limits, kernels and formats, with a self-test of each
     Doctor(doctor::DoctorCommand),
+    /// The numeric suite of attention on every adapter: each kernel and format against f64, codes to the bit
+    Conformance(conformance::ConformanceCommand),
 }
 
 /// Runs the program.
@@ -72,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Plan(command) => (command.json, plan::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Bench(command) => (command.json(), bench::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Doctor(command) => (command.json, doctor::run(&command)),
+        Command::Conformance(command) => (command.json, conformance::run(&command)),
     };
     result.unwrap_or_else(|error| {
         let code = exit_code(&error);

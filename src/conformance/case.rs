@@ -133,6 +133,53 @@ impl Case {
         self.kv_heads * self.group
     }
 
+    /// Whether all pages of all sequences have the same formats.
+    pub fn uniform(&self) -> bool {
+        let pages = |&(tokens, _): &(usize, usize)| tokens.div_ceil(self.page_tokens);
+        let mut all = self.sequences.iter().enumerate().flat_map(|(s, of)| (0..pages(of)).map(move |page| (s, page)));
+        all.all(|(sequence, page)| (self.formats)(sequence, page) == (self.formats)(0, 0))
+    }
+
+    /// The case in words: sizes, then what masks, bases and splits it has.
+    pub fn words(&self) -> String {
+        let tokens: Vec<String> = self.sequences.iter().map(|(tokens, rows)| format!("{tokens}:{rows}")).collect();
+        let mut words = format!(
+            "head {}/{}, {}x{} query heads, pages of {}, tokens:rows {}",
+            self.k_dim,
+            self.v_dim,
+            self.kv_heads,
+            self.group,
+            self.page_tokens,
+            tokens.join(" ")
+        );
+        let mut add = |text: String| {
+            words += ", ";
+            words += &text;
+        };
+        if let Some(window) = self.window {
+            add(format!("window {window}"));
+        }
+        if let Some(cap) = self.softcap {
+            add(format!("softcap {cap}"));
+        }
+        if let Some(sink) = self.sink {
+            add(format!("sink {sink}"));
+        }
+        let basis = |side: SideBasis| match (side.rotate, side.mean) {
+            (false, false) => "none",
+            (true, false) => "hadamard",
+            (true, true) => "mean",
+            (false, true) => "mean without rotation",
+        };
+        add(format!("basis {}/{}", basis(self.basis.k), basis(self.basis.v)));
+        match self.pages_per_item {
+            usize::MAX => add("unsplit".into()),
+            pages => add(format!("{pages} pages an item")),
+        }
+        add(format!("from position {}, workgroups of {}", self.first_position, self.workgroup));
+        words
+    }
+
     /// Slabs, descriptors, tables and inputs of the case.
     ///
     /// # Errors

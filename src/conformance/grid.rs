@@ -22,11 +22,17 @@ const FORMATS: [Formats; 50] = {
 };
 /// Pairs of the first five formats.
 const FIRST_PAIRS: usize = 25;
+/// The built-in formats.
+pub const NAMES: [&str; 10] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine"];
 const DIMS: [(usize, usize); 6] = [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)];
 const GROUPS: [usize; 5] = [1, 3, 4, 7, 8];
 const PAGES: [usize; 4] = [16, 32, 64, 128];
 const LENGTHS: [usize; 10] = [0, 1, 15, 16, 17, 63, 64, 65, 1000, 4097];
 const ROWS: [usize; 6] = [1, 2, 5, 16, 40, 64];
+/// Where [`ROWS`] stand among the factors beside formats.
+const ROWS_FACTOR: usize = 4;
+/// More rows than this are a prefill.
+const MOST_DECODE_ROWS: usize = 16;
 const SPLITS: [usize; 4] = [1, 3, 8, usize::MAX];
 const WINDOWS: [Option<u32>; 3] = [None, Some(1), Some(100)];
 const CAPS: [Option<f32>; 2] = [None, Some(3.0)];
@@ -91,42 +97,78 @@ fn all_pairs(levels: &[usize]) -> Vec<Vec<usize>> {
     chosen
 }
 
+/// The formats, and the levels of the other factors.
+fn split(choice: &[usize]) -> (Formats, &[usize]) {
+    let (formats, others) = choice.split_at(choice.len() - LEVELS.len());
+    (FORMATS[formats.iter().fold(0, |at, &choice| at * 5 + choice)], others)
+}
+
+fn case(number: usize, choice: &[usize]) -> Case {
+    let (formats, others) = split(choice);
+    let &[dims, group, page, length, rows, split, window, cap, sink, basis] = others else {
+        panic!("{} factors beside formats", others.len());
+    };
+    let (k_format, v_format) = formats(0, 0);
+    let (k_dim, v_dim) = (head_dim(k_format, DIMS[dims].0), head_dim(v_format, DIMS[dims].1));
+    let (length, rows) = (LENGTHS[length], ROWS[rows]);
+    // Two sequences of other lengths beside it; rows of none without tokens.
+    let short = LENGTHS[number % 8];
+    let lengths = [(length, rows.min(length)), (short, short.min(1)), (65 + number % 64, 3)];
+    Case {
+        k_dim,
+        v_dim,
+        group: GROUPS[group],
+        kv_heads: 1 + number % 2,
+        page_tokens: PAGES[page],
+        sequences: lengths.to_vec(),
+        formats,
+        window: WINDOWS[window],
+        softcap: CAPS[cap],
+        sink: SINKS[sink],
+        basis: BASES[basis],
+        pages_per_item: SPLITS[split],
+        row_tile: if rows > MOST_DECODE_ROWS { 32 } else { 16 },
+        kernel: if rows > MOST_DECODE_ROWS { Kernel::Prefill } else { Kernel::Decode },
+        first_position: [0, 1000][number % 2],
+        seed: number as u64,
+        workgroup: [64, 128, 256][number % 3],
+        ..Case::default()
+    }
+}
+
 /// The cases, in an order that is always the same.
 pub fn cases(factors: FormatFactors) -> Vec<Case> {
-    let case = |(number, choice): (usize, &Vec<usize>)| {
-        let (formats, others) = choice.split_at(choice.len() - LEVELS.len());
-        let formats = FORMATS[formats.iter().fold(0, |at, &choice| at * 5 + choice)];
-        let &[dims, group, page, length, rows, split, window, cap, sink, basis] = others else {
-            panic!("{} factors beside formats", others.len());
-        };
-        let (k_format, v_format) = formats(0, 0);
-        let (k_dim, v_dim) = (head_dim(k_format, DIMS[dims].0), head_dim(v_format, DIMS[dims].1));
-        let (length, rows) = (LENGTHS[length], ROWS[rows]);
-        // Two sequences of other lengths beside it; rows of none without tokens.
-        let short = LENGTHS[number % 8];
-        let lengths = [(length, rows.min(length)), (short, short.min(1)), (65 + number % 64, 3)];
-        Case {
-            k_dim,
-            v_dim,
-            group: GROUPS[group],
-            kv_heads: 1 + number % 2,
-            page_tokens: PAGES[page],
-            sequences: lengths.to_vec(),
-            formats,
-            window: WINDOWS[window],
-            softcap: CAPS[cap],
-            sink: SINKS[sink],
-            basis: BASES[basis],
-            pages_per_item: SPLITS[split],
-            row_tile: if rows > 16 { 32 } else { 16 },
-            kernel: if rows > 16 { Kernel::Prefill } else { Kernel::Decode },
-            first_position: [0, 1000][number % 2],
-            seed: number as u64,
-            workgroup: [64, 128, 256][number % 3],
-            ..Case::default()
-        }
+    choices(factors).iter().enumerate().map(|(number, choice)| case(number, choice)).collect()
+}
+
+/// A part of the cases of [`FormatFactors::Sides`], with their numbers there: every format that occurs on a side with a
+/// kernel is met so, and every value of every other factor at least once (greedily, so not the fewest).
+pub fn covering() -> Vec<(usize, Case)> {
+    let choices = choices(FormatFactors::Sides);
+    let values = |choice: &[usize]| -> BTreeSet<(bool, usize, usize)> {
+        let (formats, others) = split(choice);
+        let at = |name| NAMES.iter().position(|n| *n == name).unwrap_or(NAMES.len());
+        let (k, v) = formats(0, 0);
+        let prefill = ROWS[others[ROWS_FACTOR]] > MOST_DECODE_ROWS;
+        let formats = [(prefill, 0, at(k)), (prefill, 1, at(v))];
+        let others = others.iter().enumerate().map(|(factor, &level)| (false, 2 + factor, level));
+        formats.into_iter().chain(others).collect()
     };
-    let choices = match factors {
+    let of: Vec<_> = choices.iter().map(|choice| values(choice)).collect();
+    let mut left: BTreeSet<_> = of.iter().flatten().copied().collect();
+    let mut chosen = BTreeSet::new();
+    while !left.is_empty() {
+        let new = |number: &usize| of[*number].intersection(&left).count();
+        // The first of the best: `max_by_key` gives the last.
+        let Some(best) = (0..of.len()).rev().max_by_key(new) else { break };
+        left.retain(|value| !of[best].contains(value));
+        chosen.insert(best);
+    }
+    chosen.into_iter().map(|number| (number, case(number, &choices[number]))).collect()
+}
+
+fn choices(factors: FormatFactors) -> Vec<Vec<usize>> {
+    match factors {
         FormatFactors::Pairs => all_pairs(&[&[FORMATS.len()], &LEVELS[..]].concat()),
         FormatFactors::Sides => {
             let mut choices = all_pairs(&[&[5, 5], &LEVELS[..]].concat());
@@ -137,13 +179,11 @@ pub fn cases(factors: FormatFactors) -> Vec<Case> {
             }));
             choices
         }
-    };
-    choices.iter().enumerate().map(case).collect()
+    }
 }
 
 /// Pages of all formats within a sequence, in other combinations of K and V in each.
 pub const MIXED: Formats = |sequence, page| {
-    const NAMES: [&str; 10] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine"];
     // Every format on either side, but few pairs: each is a kernel of its own to compile.
     let at = (page + sequence) % 10;
     (NAMES[at], NAMES[(at * 3 + 1) % 10])

@@ -165,7 +165,7 @@ fn by_reason<'a>(refused: impl Iterator<Item = (String, &'a kvarto::Error)>) -> 
 }
 
 /// Rows in columns, two blanks apart, without blanks at the ends of lines.
-fn aligned<R: AsRef<[String]>>(rows: &[R], indent: &str) -> String {
+pub fn aligned<R: AsRef<[String]>>(rows: &[R], indent: &str) -> String {
     let columns = rows.iter().map(|r| r.as_ref().len()).max().unwrap_or(0);
     let width = |at: usize| rows.iter().filter_map(|r| r.as_ref().get(at)).map(|c| c.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
