@@ -11,6 +11,8 @@ mod gguf_writer;
 mod interrupted;
 #[path = "cli/json.rs"]
 mod json;
+#[path = "cli/limits.rs"]
+mod limits;
 #[path = "cli/models.rs"]
 mod models;
 mod support;

@@ -124,6 +124,7 @@ fn what_cannot_be_done_is_an_error_from_a_pipe() {
     }
     let said = chat("", "0");
     assert_eq!(said.code, Some(2));
-    let said = chat("hi\n", "9000");
-    assert!(said.code == Some(2) && said.err.contains("8192"), "{}", said.err);
+    // More than the model has positions for is no fault: an answer takes what is left of them.
+    let said = chat("hi\nhi\n", "8190");
+    assert_eq!((said.code, said.out.lines().filter(|l| !l.is_empty()).count() > 1), (Some(0), true), "{}", said.err);
 }
