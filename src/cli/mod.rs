@@ -40,7 +40,7 @@ enum Command {
     Models(models::ModelsCommand),
     /// What a cache takes by context, and the context that a budget holds
     Plan(plan::PlanCommand),
-    /// Measure attention and generation: verified, then timed
+    /// Measure attention (checked first) and generation (timed only)
     Bench(bench::BenchCommand),
     /// What this machine can run: adapters, limits, kernels and formats, with a self-test of each
     Doctor(doctor::DoctorCommand),
