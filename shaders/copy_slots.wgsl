@@ -1,6 +1,8 @@
 // Copies slots within a slab, for copy-on-write. One workgroup takes one slot; no slot may be both a source
 // and a destination of one dispatch.
 
+const UNITS: u32 = WORDS / 4u;
+
 @compute @workgroup_size(WORKGROUP)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
@@ -12,9 +14,9 @@ fn main(
         return;
     }
     let at = params.items_at + group * 4u;
-    let source = tables[at] * WORDS;
-    let goal = tables[at + 1u] * WORDS;
-    for (var i = lid; i < WORDS; i += WORKGROUP) {
+    let source = tables[at] * UNITS;
+    let goal = tables[at + 1u] * UNITS;
+    for (var i = lid; i < UNITS; i += WORKGROUP) {
         slab[goal + i] = slab[source + i];
     }
 }

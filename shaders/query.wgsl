@@ -9,6 +9,7 @@ const KV_HEADS: u32 = Q_HEADS / GROUP;
 
 #unzeroed
 var<workgroup> sums: array<f32, WORKGROUP>;
+var<workgroup> peak: atomic<u32>;
 
 @compute @workgroup_size(WORKGROUP)
 fn main(
@@ -27,6 +28,9 @@ fn main(
     let mean_slot = tables[params.rows_at + row * 4u + 3u];
     let mean_at = mean_slot * params.mean_stride + params.mean_layer_at + head / GROUP * (K_DIM + V_DIM);
 #endif
+    if (lid == 0u) {
+        atomicStore(&peak, 0u);
+    }
     var bias = 0.0;
     for (var c = lid; c < K_DIM; c += WORKGROUP) {
         let x = q_in[at + c];
@@ -54,16 +58,24 @@ fn main(
     workgroupBarrier();
 #endif
     let to = group * (K_DIM + 4u);
+    var most = 0u;
     for (var c = lid; c < K_DIM; c += WORKGROUP) {
-        q_out[to + c] = basis_row[c] * params.scale;
+        let x = basis_row[c] * params.scale;
+        q_out[to + c] = x;
+        // Magnitudes order like integers.
+        most = max(most, bitcast<u32>(x) & 0x7fffffffu);
     }
+    atomicMax(&peak, most);
+    workgroupBarrier();
     if (lid == 0u) {
+        // Powers of two that bring the row within 1, and back.
+        let exponent = clamp(atomicLoad(&peak) >> 23u, 2u, 252u);
 #if MEAN
         bias = sums[0] * params.scale;
 #endif
         q_out[to + K_DIM] = bias;
-        q_out[to + K_DIM + 1u] = 0.0;
-        q_out[to + K_DIM + 2u] = 0.0;
+        q_out[to + K_DIM + 1u] = bitcast<f32>((253u - exponent) << 23u);
+        q_out[to + K_DIM + 2u] = bitcast<f32>((exponent + 1u) << 23u);
         q_out[to + K_DIM + 3u] = 0.0;
     }
 }

@@ -7,6 +7,7 @@ use kvarto::backend::assemble::{AssembleOptions, Module, assemble};
 use kvarto::backend::{CodecUse, Specialisation};
 use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;
+use kvarto::kernel::tier::Tier;
 use kvarto::kernel::{SideBases, SideBasis, append, convert, copy_slots, decode, mean, merge, prefill, query};
 use kvarto::shape::{PageGeometry, Side};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -54,13 +55,20 @@ fn shape(row: Row) -> AttentionShape {
 
 /// Assembles and accepts, or fails with the module's text and the fault.
 fn accept(spec: &Specialisation) -> String {
-    let Module { text, unzeroed } =
+    let Module { text, unzeroed, enables } =
         assemble(spec, &AssembleOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", spec.key()));
     assert!(unzeroed, "{}: clearing its workgroup memory would make it slow to compile", spec.key());
     let module =
         naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}: {}", spec.key(), e.emit_to_string(&text)));
     // `unpack2x16float` is core WebGPU; naga names it apart.
-    let info = Validator::new(ValidationFlags::all(), Capabilities::SHADER_FLOAT16_IN_FLOAT32)
+    let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+    for enable in &enables {
+        capabilities |= match enable.as_str() {
+            "f16" => Capabilities::SHADER_FLOAT16,
+            _ => Capabilities::SUBGROUP,
+        };
+    }
+    let info = Validator::new(ValidationFlags::all(), capabilities)
         .validate(&module)
         .unwrap_or_else(|e| panic!("{}: {}", spec.key(), e.emit_to_string(&text)));
 
@@ -113,7 +121,11 @@ fn attention_specs() -> Vec<Specialisation> {
                 }
                 let pair = || (codec(k, Side::K, tokens, k_dim), codec(v, Side::V, tokens, v_dim));
                 let ((k1, v1), (k2, v2)) = (pair(), pair());
-                specs.push(decode::specialise(&shape(row), k1, v1, rows, workgroup).expect("decode"));
+                let decode = |tier| decode::specialise(&shape(row), k1.clone(), v1.clone(), rows, tier, workgroup);
+                specs.push(decode(Tier::FLOOR).expect("decode"));
+                // Subgroups of any size: the device's (1), and those that workgroup memory plays.
+                let subgroup = [1, 8, 16, 32, 64, 128][(at + i * 3 + j) % 6];
+                specs.push(decode(Tier { f16: (i + j) % 3 > 0, subgroup }).expect("decode"));
                 if (at + j) % 2 == 0 || i == j {
                     specs.push(prefill::specialise(&shape(row), k2, v2, tile, workgroup).expect("prefill"));
                 }
@@ -182,7 +194,10 @@ fn tint_accepts_every_kernel() {
     specs.extend(attention_specs());
     let mut seen = 0;
     for (at, spec) in specs.iter().enumerate().filter(|(at, _)| at % 3 == 0) {
-        let text = assemble(spec, &AssembleOptions::default()).expect("a module").text;
+        let Module { mut text, enables, .. } = assemble(spec, &AssembleOptions::default()).expect("a module");
+        if enables.iter().any(|e| e == "subgroups") {
+            text.insert_str(0, "enable subgroups;\n");
+        }
         let (file, out) = (folder.path().join(format!("{at}.wgsl")), folder.path().join("out.wgsl"));
         std::fs::write(&file, text).expect("a file");
         let run = Command::new("tint").args(["--format", "wgsl", "-o"]).arg(&out).arg(&file).output().expect("tint");

@@ -132,7 +132,8 @@ impl AttentionBench {
         };
         let mut engine =
             Engine::with_options(backend, self.shape.clone(), self.profile.clone(), self.registry.clone(), options)?;
-        engine.warm_up(&[1, 2, 4, 8, 16], self.work != Work::Decode)?;
+        let decode: &[u32] = if self.work == Work::Decode { &[1] } else { &[1, 2, 4, 8, 16] };
+        engine.warm_up(decode, self.work != Work::Decode)?;
         let (kw, vw) = (group.kv_heads * group.k_dim, group.kv_heads * group.v_dim);
         let (qw, ow) = (group.q_heads * group.k_dim, group.q_heads * group.v_dim);
         let mut floats =
@@ -161,6 +162,11 @@ impl AttentionBench {
         let out: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         let quality = verify::check(self, &engine.backend().caps().clone(), &out)?;
 
+        let software = engine.backend().caps().software;
+        let start = Instant::now();
+        while !software && start.elapsed() < super::SPIN_UP {
+            self.repeat(&mut engine, &buffers, &sequences, 0..INNER)?;
+        }
         let mut wall = Vec::new();
         let warm_up = self.repetitions.div_ceil(4);
         for turn in 0..warm_up + self.repetitions {

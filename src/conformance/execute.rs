@@ -1,10 +1,11 @@
 //! Runs a built case on a backend and compares what comes out.
 
 use super::reference::{Query, attend};
-use super::{Built, Kernel, POISON};
-use crate::backend::{Backend, BufferId, BufferSlice, Recording, read_blocking};
+use super::{Built, CPU_TOLERANCE, GPU_TOLERANCE, HALF_TOLERANCE, Kernel, POISON, StoredSide};
+use crate::backend::{Backend, BackendKind, BufferId, BufferSlice, Caps, Recording, read_blocking};
 use crate::error::Result;
 use crate::kernel::attention::{AttentionArgs, AttentionBuffers};
+use crate::kernel::tier::Tier;
 use crate::kernel::{MeanPlace, RowView, decode, merge, prefill, query};
 use std::collections::BTreeMap;
 
@@ -65,6 +66,16 @@ pub fn within(error: f64, limit: f64) -> bool {
 }
 
 impl Built {
+    /// Largest error that is accepted on an adapter, as a fraction of the largest output.
+    pub fn tolerance(&self, caps: &Caps) -> f64 {
+        let half = |side: &StoredSide| side.codec.codec.wgsl_units("k").half;
+        match caps.kind {
+            BackendKind::Cpu => CPU_TOLERANCE,
+            _ if caps.f16 && self.case.kernel == Kernel::Decode && self.k_slabs.values().any(half) => HALF_TOLERANCE,
+            _ => GPU_TOLERANCE,
+        }
+    }
+
     /// query, then decode or prefill for each class, then merge, in one submission.
     ///
     /// # Errors
@@ -140,7 +151,7 @@ impl Built {
             let tile = case.row_tile.next_power_of_two();
             recording.dispatch(match case.kernel {
                 Kernel::Decode => {
-                    let spec = decode::specialise(&shape, k, v, tile, case.workgroup)?;
+                    let spec = decode::specialise(&shape, k, v, tile, Tier::of(backend.caps()), case.workgroup)?;
                     decode::dispatch(backend.prepare(&spec)?, &buffers, &args)
                 }
                 Kernel::Prefill => {

@@ -19,4 +19,4 @@ pub use case::{BASES, Case, Formats, Kernel, POISON, Random, Values};
 pub use execute::{Measured, Outcome, buffer, within, words};
 pub use expected::{EXPECTED_FAILURES, ExpectedFailure};
 pub use report::{CheckResult, Report, Summary, Verdict};
-pub use suite::{CPU_TOLERANCE, GPU_TOLERANCE, Options, Progress, run};
+pub use suite::{CPU_TOLERANCE, GPU_TOLERANCE, HALF_TOLERANCE, Options, Progress, run};

@@ -1,9 +1,10 @@
 //! Pipelines of a cache group: made at warm-up, looked up by what they are for.
 
 use super::storage::Group;
-use crate::backend::{Backend, BackendKind, PipelineId, Specialisation};
+use crate::backend::{Backend, BackendKind, Caps, PipelineId, Specialisation};
 use crate::error::Result;
 use crate::format::FormatId;
+use crate::kernel::tier::Tier;
 use crate::kernel::{append, convert, copy_slots, decode, mean, merge, prefill, query};
 use crate::shape::Side;
 
@@ -37,13 +38,13 @@ impl Group {
         if let Some(&id) = self.pipelines.get(&key) {
             return Ok(id);
         }
-        let spec = self.specialise(backend.caps().kind, key)?;
+        let spec = self.specialise(backend.caps(), key)?;
         let id = backend.prepare(&spec)?;
         self.pipelines.insert(key, id);
         Ok(id)
     }
 
-    fn specialise(&self, kind: BackendKind, key: Key) -> Result<Specialisation> {
+    fn specialise(&self, caps: &Caps, key: Key) -> Result<Specialisation> {
         let (k, v) = (Side::K, Side::V);
         match key {
             Key::Append(kf, vf) => {
@@ -52,13 +53,14 @@ impl Group {
             Key::Mean => mean::specialise(&self.attention, WORKGROUP),
             Key::Query => query::specialise(&self.attention, self.bases.k, WORKGROUP),
             Key::Decode(rows, kf, vf) => {
-                decode::specialise(&self.attention, self.codec(k, kf)?, self.codec(v, vf)?, rows as usize, WORKGROUP)
+                let (k, v) = (self.codec(k, kf)?, self.codec(v, vf)?);
+                decode::specialise(&self.attention, k, v, rows as usize, Tier::of(caps), WORKGROUP)
             }
             Key::Prefill(kf, vf) => prefill::specialise(
                 &self.attention,
                 self.codec(k, kf)?,
                 self.codec(v, vf)?,
-                tile_rows(kind) as usize,
+                tile_rows(caps.kind) as usize,
                 WORKGROUP,
             ),
             Key::Merge => merge::specialise(&self.attention, self.bases.v, self.has_sinks, WORKGROUP),

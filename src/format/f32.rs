@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::emit::{c_positions, fill, wgsl_positions};
 use super::plain;
-use super::{Codec, Expr, Format, Layout};
+use super::{Codec, Expr, Format, Layout, Units};
 use crate::error::Result;
 use crate::shape::{PageGeometry, Side};
 
@@ -76,13 +76,27 @@ impl Codec for F32Codec {
             + &fill(
                 "fn {p}_load4(base: u32, token: u32, c4: u32) -> vec4<f32> {
     let w = base + {p}_values_word(token, c4 * 4u);
-    return bitcast<vec4<f32>>(vec4<u32>({p}_slab[w], {p}_slab[w + 1u], {p}_slab[w + 2u], {p}_slab[w + 3u]));
+    return bitcast<vec4<f32>>(vec4<u32>({p}_word(w), {p}_word(w + 1u), {p}_word(w + 2u), {p}_word(w + 3u)));
 }
 fn {p}_scale(base: u32, token: u32) -> f32 { return 1.0; }
 ",
                 prefix,
                 &[],
             )
+    }
+
+    fn wgsl_units(&self, prefix: &str) -> Units {
+        let by_load4 = Units::by_load4(&self.layout, prefix);
+        let PageGeometry { tokens, head_dim } = self.layout.geometry;
+        // One load where `load4` has four.
+        let (old, new) = match self.layout.side {
+            Side::K => (format!("{prefix}_load4(at.x, at.y, unit)"), format!("at.x / 4u + at.y + unit * {tokens}u")),
+            Side::V => {
+                (format!("{prefix}_load4(at.x, unit, at.y)"), format!("at.x / 4u + unit * {}u + at.y", head_dim / 4))
+            }
+        };
+        let text = by_load4.text.replace(&old, &format!("bitcast<vec4<f32>>({prefix}_slab[{new}])"));
+        Units { text, ..by_load4 }
     }
 
     fn wgsl_store(&self, prefix: &str) -> String {

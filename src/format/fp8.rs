@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::emit::{c_positions, fill, wgsl_positions};
-use super::{Codec, Expr, Format, Layout, Per, plain};
+use super::{Codec, Expr, Format, Layout, Per, Units, plain};
 use crate::error::Result;
 use crate::num::{e4m3_decode_finite, e4m3_encode};
 use crate::shape::{PageGeometry, Side};
@@ -59,6 +59,61 @@ impl Format for Fp8 {
         Ok(Arc::new(Fp8Codec { layout, arch: pulp::Arch::new() }))
     }
 }
+
+/// Sixteen channels of a token are 16 bytes. An e4m3 code within the upper bits of an f16 is a 256th of its value.
+const UNITS_K: &str = "alias {p}_Unit = vec4<u32>;
+fn {p}_prepare(lid: u32) {}
+alias {p}_At = u32;
+fn {p}_at(base: u32, token: u32) -> {p}_At { return base / 4u + token; }
+fn {p}_fetch(at: {p}_At, unit: u32) -> {p}_Unit { return {p}_slab[at + unit * {tokens}u]; }
+fn {p}_pair(unit: {p}_Unit, which: u32, at: u32) -> pair {
+    let w = unit[at / 2u];
+#if NATIVE
+    let even = ((w << 7u) & 0x3f803f80u) | ((w << 8u) & 0x80008000u);
+    let odd = ((w >> 1u) & 0x3f803f80u) | (w & 0x80008000u);
+    return pair(unpack2x16float(select(even, odd, at % 2u == 1u)));
+#else
+    let x = e4m3_decode4(w);
+    return pair(select(x.xz, x.yw, at % 2u == 1u));
+#endif
+}
+fn {p}_channels(unit: u32, at: u32) -> vec2<u32> {
+    return unit * 16u + at / 2u * 4u + at % 2u + vec2<u32>(0u, 2u);
+}
+#if NATIVE
+const {p}_factor: f32 = 256.0;
+#else
+const {p}_factor: f32 = 1.0;
+#endif
+";
+
+/// Eight channels of a token are 8 bytes: a thread that took 16 would hold too many sums.
+const UNITS_V: &str = "alias {p}_Unit = vec2<u32>;
+fn {p}_prepare(lid: u32) {}
+alias {p}_At = u32;
+fn {p}_at(base: u32, c4: u32) -> {p}_At { return base + c4; }
+fn {p}_fetch(at: {p}_At, unit: u32) -> {p}_Unit {
+    let word = at + unit * {row}u;
+    let both = {p}_slab[word / 4u];
+    return select(both.xy, both.zw, (word & 2u) != 0u);
+}
+fn {p}_quad(unit: {p}_Unit, at: u32, quad: u32) -> vec4<f32> {
+    let w = unit[quad];
+#if NATIVE
+    let even = unpack2x16float(((w << 7u) & 0x3f803f80u) | ((w << 8u) & 0x80008000u));
+    let odd = unpack2x16float(((w >> 1u) & 0x3f803f80u) | (w & 0x80008000u));
+    return vec4<f32>(even.x, odd.x, even.y, odd.y);
+#else
+    return e4m3_decode4(w);
+#endif
+}
+fn {p}_token(unit: u32, at: u32) -> u32 { return unit; }
+#if NATIVE
+const {p}_factor: f32 = 256.0;
+#else
+const {p}_factor: f32 = 1.0;
+#endif
+";
 
 struct Fp8Codec {
     layout: Layout,
@@ -161,13 +216,31 @@ impl Codec for Fp8Codec {
         wgsl_positions(&self.layout, prefix)
             + &fill(
                 "fn {p}_load4(base: u32, token: u32, c4: u32) -> vec4<f32> {
-    return e4m3_decode4({p}_slab[base + {p}_codes_word(token, c4 * 4u)]);
+    return e4m3_decode4({p}_word(base + {p}_codes_word(token, c4 * 4u)));
 }
-fn {p}_scale(base: u32, token: u32) -> f32 { return bitcast<f32>({p}_slab[base + {p}_scale_word(0u)]); }
+fn {p}_scale(base: u32, token: u32) -> f32 { return bitcast<f32>({p}_word(base + {p}_scale_word(0u))); }
 ",
                 prefix,
                 &[],
             )
+    }
+
+    fn wgsl_units(&self, prefix: &str) -> Units {
+        let PageGeometry { tokens, head_dim } = self.layout.geometry;
+        let (text, quads, count) = match self.layout.side {
+            Side::K => (UNITS_K, 4, head_dim.div_ceil(16)),
+            Side::V => (UNITS_V, 2, tokens),
+        };
+        Units {
+            text: fill(text, prefix, &[("tokens", tokens.to_string()), ("row", (head_dim / 4).to_string())]),
+            tokens: 1,
+            quads,
+            count,
+            table_bytes: 0,
+            twins: false,
+            scaled: false,
+            half: true,
+        }
     }
 
     fn wgsl_store(&self, _: &str) -> String {

@@ -7,7 +7,7 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 
 use super::emit::{c_positions, fill, wgsl_positions};
-use super::{Codec, Expr, Layout, plain};
+use super::{Codec, Expr, Layout, Units, plain};
 use crate::error::Result;
 use crate::num::{bf16_bits, bf16_value, f16_bits};
 use crate::shape::{PageGeometry, Side};
@@ -42,6 +42,29 @@ pub(super) fn codec(half: Half, side: Side, geometry: PageGeometry) -> Result<Ar
     let layout = Layout::new(side, geometry)?.plane("values", 16, geometry.values() / 2, word, shift);
     Ok(Arc::new(Halves { half, layout, arch: pulp::Arch::new() }))
 }
+
+/// Eight channels of a token are 16 bytes.
+const UNITS_K: &str = "alias {p}_Unit = vec4<u32>;
+const {p}_factor: f32 = 1.0;
+fn {p}_prepare(lid: u32) {}
+alias {p}_At = u32;
+fn {p}_at(base: u32, token: u32) -> {p}_At { return base / 4u + token; }
+fn {p}_fetch(at: {p}_At, unit: u32) -> {p}_Unit { return {p}_slab[at + unit * {tokens}u]; }
+fn {p}_pair(unit: {p}_Unit, which: u32, at: u32) -> pair { return pair({half}_unpack(unit[at])); }
+fn {p}_channels(unit: u32, at: u32) -> vec2<u32> { return unit * 8u + at * 2u + vec2<u32>(0u, 1u); }
+";
+
+const UNITS_V: &str = "alias {p}_Unit = vec4<u32>;
+const {p}_factor: f32 = 1.0;
+fn {p}_prepare(lid: u32) {}
+alias {p}_At = u32;
+fn {p}_at(base: u32, c4: u32) -> {p}_At { return base / 4u + c4 / 2u; }
+fn {p}_fetch(at: {p}_At, unit: u32) -> {p}_Unit { return {p}_slab[at + unit * {row}u]; }
+fn {p}_quad(unit: {p}_Unit, at: u32, quad: u32) -> vec4<f32> {
+    return vec4<f32>({half}_unpack(unit[quad * 2u]), {half}_unpack(unit[quad * 2u + 1u]));
+}
+fn {p}_token(unit: u32, at: u32) -> u32 { return unit; }
+";
 
 struct Halves {
     half: Half,
@@ -104,13 +127,27 @@ impl Codec for Halves {
             + &fill(
                 "fn {p}_load4(base: u32, token: u32, c4: u32) -> vec4<f32> {
     let w = base + {p}_values_word(token, c4 * 4u);
-    return vec4<f32>({half}_unpack({p}_slab[w]), {half}_unpack({p}_slab[w + 1u]));
+    return vec4<f32>({half}_unpack({p}_word(w)), {half}_unpack({p}_word(w + 1u)));
 }
 fn {p}_scale(base: u32, token: u32) -> f32 { return 1.0; }
 ",
                 prefix,
                 &[("half", self.half.name().into())],
             )
+    }
+
+    fn wgsl_units(&self, prefix: &str) -> Units {
+        let PageGeometry { tokens, head_dim } = self.layout.geometry;
+        let (text, count) = match self.layout.side {
+            Side::K => (UNITS_K, head_dim / 8),
+            Side::V => (UNITS_V, tokens),
+        };
+        let text = fill(
+            text,
+            prefix,
+            &[("half", self.half.name().into()), ("tokens", tokens.to_string()), ("row", (head_dim / 8).to_string())],
+        );
+        Units { text, tokens: 1, quads: 2, count, table_bytes: 0, twins: false, scaled: false, half: false }
     }
 
     fn wgsl_store(&self, prefix: &str) -> String {

@@ -26,6 +26,7 @@ mod plain;
 mod q3_affine;
 mod registry;
 mod tq;
+mod units;
 pub(crate) mod words;
 
 pub use bf16::Bf16;
@@ -38,6 +39,7 @@ pub use layout::{Layout, Per, PlaneSpec, ScalarPlane, UNIT_WORDS, mask};
 pub use q3_affine::Q3Affine;
 pub use registry::{FormatId, FormatRegistry};
 pub use tq::{Tq2, Tq3, Tq4};
+pub use units::Units;
 
 #[cfg(target_endian = "big")]
 compile_error!("pages are viewed as bytes and half words in place, which is right on little-endian hosts only");
@@ -61,8 +63,8 @@ pub trait Format: Send + Sync {
 ///
 /// # Shader text
 /// `prefix` (p below) leads every name, so that several formats live in one module. WGSL expects
-/// [`WGSL_NUMBERS`](crate::num::WGSL_NUMBERS) once, ahead, and a storage binding
-/// `{p}_slab: array<u32>`; `base` is a page's first word in it. CUDA text expects
+/// [`WGSL_NUMBERS`](crate::num::WGSL_NUMBERS) once, ahead, and a storage binding `{p}_slab`, whose words it reads
+/// by `{p}_word(i: u32) -> u32`; where it writes or encodes, that is an `array<u32>`. `base` is a page's first word. CUDA text expects
 /// [`CUDA_NUMBERS`](crate::num::CUDA_NUMBERS) once, ahead; its functions take the page's address.
 pub trait Codec: Send + Sync {
     /// Where every bit of a page stands.
@@ -106,6 +108,12 @@ pub trait Codec: Send + Sync {
     /// format whose scales are of less than a token, or which has a zero point, returns whole values
     /// from `load4` and 1 from `scale`.
     fn wgsl(&self, prefix: &str) -> String;
+
+    /// WGSL for reading many values at a time, with [`Codec::wgsl`] of the same prefix; there `{p}_slab` is an
+    /// `array<vec4<u32>>`. By default it goes by `load4`.
+    fn wgsl_units(&self, prefix: &str) -> Units {
+        Units::by_load4(self.layout(), prefix)
+    }
 
     /// WGSL for writing a token: `fn {p}_store4(base: u32, token: u32, c4: u32, value: vec4<f32>)`.
     ///

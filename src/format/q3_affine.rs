@@ -103,7 +103,7 @@ impl Codec for Q3AffineCodec {
 
     fn wgsl(&self, prefix: &str) -> String {
         let text = "{codes}fn {p}_load4(base: u32, token: u32, c4: u32) -> vec4<f32> {
-    let pair = f16_unpack({p}_slab[base + {p}_affine_word(token)]);
+    let pair = f16_unpack({p}_word(base + {p}_affine_word(token)));
     return pair.y + vec4<f32>({p}_codes4(base, token, c4)) * pair.x;
 }
 fn {p}_scale(base: u32, token: u32) -> f32 { return 1.0; }

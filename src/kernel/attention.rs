@@ -4,7 +4,7 @@
 //! partial softmax state for each of the item's rows and query heads; they differ in how many rows they are for.
 
 use crate::backend::{BindingDecl, Element, ParamDecl};
-use crate::backend::{BufferSlice, CodecUse, Constant, Dispatch, KernelDecl, PipelineId, Specialisation};
+use crate::backend::{BufferSlice, CodecUse, Constant, Dispatch, KernelDecl, PipelineId};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Bindings of `decode` and `prefill`.
@@ -111,34 +111,30 @@ pub struct AttentionArgs {
     pub softcap: f32,
 }
 
-/// Specialises `decl` (one of the two): up to `rows` query rows an item, `workgroup` threads.
-pub(super) fn specialise(
-    decl: &'static KernelDecl,
+/// Values of [`CONSTANTS`]: up to `rows` query rows an item, `workgroup` threads.
+pub(super) fn constants(
+    decl: &KernelDecl,
     shape: &AttentionShape,
-    k: CodecUse,
-    v: CodecUse,
+    k: &CodecUse,
+    v: &CodecUse,
     rows: usize,
     workgroup: u32,
-) -> Result<Specialisation> {
-    check_geometry(decl.name, "K", &k, shape.page_tokens, shape.k_dim)?;
-    check_geometry(decl.name, "V", &v, shape.page_tokens, shape.v_dim)?;
-    Specialisation::new(
-        decl,
-        &[
-            ("WORKGROUP", Constant::U32(workgroup)),
-            ("ROWS", Constant::U32(rows as u32)),
-            ("GROUP", Constant::U32(shape.group as u32)),
-            ("Q_HEADS", Constant::U32(shape.q_heads() as u32)),
-            ("K_DIM", Constant::U32(shape.k_dim as u32)),
-            ("V_DIM", Constant::U32(shape.v_dim as u32)),
-            ("PAGE_TOKENS", Constant::U32(shape.page_tokens as u32)),
-            ("K_WORDS", Constant::U32(k.codec.layout().page_words as u32)),
-            ("V_WORDS", Constant::U32(v.codec.layout().page_words as u32)),
-            ("WINDOW", Constant::Bool(shape.window)),
-            ("SOFTCAP", Constant::Bool(shape.softcap)),
-        ],
-        vec![k, v],
-    )
+) -> Result<Vec<(&'static str, Constant)>> {
+    check_geometry(decl.name, "K", k, shape.page_tokens, shape.k_dim)?;
+    check_geometry(decl.name, "V", v, shape.page_tokens, shape.v_dim)?;
+    Ok(vec![
+        ("WORKGROUP", Constant::U32(workgroup)),
+        ("ROWS", Constant::U32(rows as u32)),
+        ("GROUP", Constant::U32(shape.group as u32)),
+        ("Q_HEADS", Constant::U32(shape.q_heads() as u32)),
+        ("K_DIM", Constant::U32(shape.k_dim as u32)),
+        ("V_DIM", Constant::U32(shape.v_dim as u32)),
+        ("PAGE_TOKENS", Constant::U32(shape.page_tokens as u32)),
+        ("K_WORDS", Constant::U32(k.codec.layout().page_words as u32)),
+        ("V_WORDS", Constant::U32(v.codec.layout().page_words as u32)),
+        ("WINDOW", Constant::Bool(shape.window)),
+        ("SOFTCAP", Constant::Bool(shape.softcap)),
+    ])
 }
 
 /// The dispatch of `decode` or `prefill`.

@@ -9,7 +9,7 @@ use crate::error::Result;
 /// The kernel.
 pub static DECL: KernelDecl = KernelDecl {
     name: "copy_slots",
-    bindings: &[BindingDecl::write("slab", Element::U32), BindingDecl::read("tables", Element::U32)],
+    bindings: &[BindingDecl::write("slab", Element::U32x4), BindingDecl::read("tables", Element::U32)],
     params: &[ParamDecl::u32("items_at")],
     constants: &["WORKGROUP", "WORDS"],
     codecs: &[],
@@ -39,7 +39,7 @@ pub struct Args {
     pub items_at: u32,
 }
 
-/// Specialises for slots of `words` words; the CPU ignores `workgroup`.
+/// Specialises for slots of `words` words, a multiple of 4; the CPU ignores `workgroup`.
 ///
 /// # Errors
 /// None that input can cause.

@@ -25,6 +25,7 @@ pub mod query;
 pub mod rms_norm;
 pub mod rope;
 mod tables;
+pub mod tier;
 mod view;
 
 pub use partial::PartialState;

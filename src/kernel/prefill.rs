@@ -28,7 +28,8 @@ pub fn specialise(
     rows: usize,
     workgroup: u32,
 ) -> Result<Specialisation> {
-    attention::specialise(&DECL, shape, k, v, rows, workgroup)
+    let constants = attention::constants(&DECL, shape, &k, &v, rows, workgroup)?;
+    Specialisation::new(&DECL, &constants, vec![k, v])
 }
 
 /// One dispatch over `args.items` items.

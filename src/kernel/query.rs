@@ -44,7 +44,8 @@ pub struct Buffers {
     pub tables: BufferSlice,
     /// Means; any buffer where K removes none.
     pub means: BufferSlice,
-    /// Prepared queries, `[rows][q_heads][k_dim + 4]`: channels, bias, three zeros; written.
+    /// Prepared queries, `[rows][q_heads][k_dim + 4]`: channels, bias, the power of two that brings every channel
+    /// within 1, its inverse, 0; written.
     pub q_out: BufferSlice,
 }
 
@@ -129,6 +130,10 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
                 num::rotate(channels);
             }
             channels.iter_mut().for_each(|q| *q *= scale);
+            let peak = channels.iter().map(|q| q.to_bits() & 0x7fff_ffff).max().unwrap_or(0);
+            let exponent = (peak >> 23).clamp(2, 252);
+            tail[1] = f32::from_bits((253 - exponent) << 23);
+            tail[2] = f32::from_bits((exponent + 1) << 23);
         }
         Ok(())
     })

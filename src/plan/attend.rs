@@ -29,7 +29,7 @@ pub(super) fn plan_attend(
 ) -> Option<LayerPlan> {
     let mut plan = LayerPlan::default();
     let lists = page_lists(limits, entries, source, layer, &mut plan.read_bytes);
-    let items = items(limits, entries, &lists);
+    let items = items(limits, entries, source, &lists);
     let mut parts: Vec<Vec<u32>> = vec![Vec::new(); entries.len() * limits.kv_heads];
     let mut rest = items.as_slice();
     for round in rounds(limits, entries, &lists, &items)? {
@@ -98,8 +98,12 @@ fn page_lists(
 /// Tokens below which an item costs more than it spares: its partial states have to be written and merged.
 const LEAST_TOKENS: usize = 64;
 
+/// Bytes that make an item worth having where there are items enough: on an H200, 8 x 32,768 tokens of f16 took 318 us
+/// in 1,024 items and 338 us in 2,048, with a quarter of the bytes 319 us and 285 us.
+const ENOUGH_BYTES: u64 = 1 << 20;
+
 /// Splits lists into items that keep the backend busy.
-fn items(limits: &Limits, entries: &[Entry], lists: &[List]) -> Vec<Item> {
+fn items(limits: &Limits, entries: &[Entry], source: &dyn PageSource, lists: &[List]) -> Vec<Item> {
     let states_per_entry = entries.iter().map(|e| e.rows as usize * limits.group).max().unwrap_or(1);
     let most_items = (limits.max_partials / states_per_entry.max(1)).max(1);
     // A class is a dispatch, and dispatches run one after another: each is cut to fill the backend alone.
@@ -110,7 +114,9 @@ fn items(limits: &Limits, entries: &[Entry], lists: &[List]) -> Vec<Item> {
     let target = limits.target_items.clamp(1, (most_items / totals.len().max(1)).max(1));
     let mut items = Vec::with_capacity(lists.len());
     for (at, List { ids, class, .. }) in lists.iter().enumerate() {
-        let pages_per_item = totals[class].div_ceil(target).max(LEAST_TOKENS / limits.page_tokens).max(1);
+        let enough = (ENOUGH_BYTES / source.class_bytes(*class).max(1)) as usize;
+        let pages_per_item = totals[class].div_ceil(target).max(enough.min(totals[class].div_ceil(target.div_ceil(2))));
+        let pages_per_item = pages_per_item.max(LEAST_TOKENS / limits.page_tokens).max(1);
         // Even shares: 33 pages at 32 an item are two items of 17 and 16, not of 32 and 1.
         let share = ids.len().div_ceil(ids.len().div_ceil(pages_per_item));
         let starts = (0..ids.len()).step_by(share);

@@ -8,6 +8,7 @@ use crate::format::FormatRegistry;
 use crate::kernel::attention::AttentionShape;
 use crate::kernel::gated_mul::Activation;
 use crate::kernel::linear::{self, LinearPath};
+use crate::kernel::tier::Tier;
 use crate::kernel::{
     SideBases, SideBasis, add, append, argmax, convert, copy_slots, decode, embed, gated_mul, gather, head_norm, mean,
     merge, prefill, query, rms_norm, rope,
@@ -107,6 +108,7 @@ fn attention(backend: &dyn Backend, formats: &FormatRegistry, names: &[&str]) ->
     let tile = tile_rows(backend.caps().kind) as usize;
     let codec = |name: &str, side| codec(formats, name, side, PAGE_TOKENS, HEAD_DIM);
     let mut specs = vec![mean::specialise(&shape, WORKGROUP)?];
+    let tier = Tier::of(backend.caps());
     let plain = SideBasis::default();
     for basis in [plain, SideBasis { rotate: true, mean: false }, SideBasis { rotate: true, mean: true }] {
         specs.push(query::specialise(&shape, basis, WORKGROUP)?);
@@ -122,7 +124,7 @@ fn attention(backend: &dyn Backend, formats: &FormatRegistry, names: &[&str]) ->
             specs.push(append::specialise(&shape, k.clone(), v.clone(), SideBases::default(), WORKGROUP)?);
         }
         for rows in [1, 4] {
-            specs.push(decode::specialise(&shape, k.clone(), v.clone(), rows, WORKGROUP)?);
+            specs.push(decode::specialise(&shape, k.clone(), v.clone(), rows, tier, WORKGROUP)?);
         }
         specs.push(prefill::specialise(&shape, k.clone(), v.clone(), tile, WORKGROUP)?);
         if name != open {
@@ -210,7 +212,7 @@ fn compile(backend: &mut dyn Backend, k: CodecUse, v: CodecUse, page_tokens: usi
         softcap: false,
     };
     let tile = tile_rows(backend.caps().kind) as usize;
-    backend.prepare(&decode::specialise(&shape, k.clone(), v.clone(), 1, WORKGROUP)?)?;
+    backend.prepare(&decode::specialise(&shape, k.clone(), v.clone(), 1, Tier::of(backend.caps()), WORKGROUP)?)?;
     backend.prepare(&prefill::specialise(&shape, k, v, tile, WORKGROUP)?)?;
     Ok(())
 }

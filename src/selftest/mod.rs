@@ -15,10 +15,11 @@ mod stored;
 pub use kernels::{HEAD_SIZES, KernelReport, Support, formats, kernels, kernels_for};
 
 use crate::backend::Backend;
+use crate::conformance::HALF_TOLERANCE;
 use crate::engine::{Engine, Input, Output, Registry, SeqRows, StoredPage};
 use crate::error::{Error, Result};
 use crate::profile::Profile;
-use crate::shape::{CacheShape, Side};
+use crate::shape::{CacheShape, PageGeometry, Side};
 use reference::{Data, Held, attend, model_coordinates, vector, worst_of};
 use std::time::{Duration, Instant};
 use stored::{Origin, Rounding};
@@ -119,13 +120,18 @@ impl SelfTest {
         let start = Instant::now();
         let profile = Profile { exact_sink_tokens: 0, exact_tail_tokens: TAIL, ..Profile::formats(format, format) };
         let shape = CacheShape::uniform(LAYERS, Q_HEADS, KV_HEADS, HEAD_DIM, PAGE_TOKENS);
+        let half = Registry::builtin().formats.by_name(format).is_ok_and(|(_, f)| {
+            let geometry = PageGeometry { tokens: PAGE_TOKENS, head_dim: HEAD_DIM };
+            f.codec(Side::K, geometry).is_ok_and(|codec| codec.wgsl_units("k").half)
+        });
+        let tolerance = if backend.caps().f16 && half { HALF_TOLERANCE } else { TOLERANCE };
         let verdict = |outcome: Result<Seen>| {
             let (worst, nmse, fault) = match outcome {
                 Ok(seen) => (seen.worst, seen.rounding.nmse(), None),
                 Err(error) => (f64::NAN, f64::NAN, Some(error)),
             };
             let time = start.elapsed();
-            Verdict { format: format.into(), worst, tolerance: TOLERANCE, nmse, known_nmse, time, fault }
+            Verdict { format: format.into(), worst, tolerance, nmse, known_nmse, time, fault }
         };
         let mut engine = match Engine::new(backend, shape, profile, Registry::builtin()) {
             Ok(engine) => engine,

@@ -5,6 +5,7 @@ use kvarto::conformance::reference::{Query, Token, attend};
 use kvarto::conformance::{BASES, POISON, Random, buffer, within, words};
 use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::{AttentionArgs, AttentionBuffers, AttentionShape};
+use kvarto::kernel::tier::Tier;
 use kvarto::kernel::{MeanPlace, RowView, SideBases, append, convert, copy_slots, decode, mean, merge, query};
 use kvarto::shape::{PageGeometry, Side};
 
@@ -145,7 +146,7 @@ fn outputs(open: &str, sealed: &str, bases: SideBases) -> (Vec<f32>, Vec<f64>) {
     let args = query::Args { rows_at: query_rows_at, rows: 1, means: place, scale };
     recording.dispatch(query::dispatch(backend.prepare(&spec).unwrap(), q_heads, &buffers, &args));
     let (k_codec, v_codec) = (seal_k.codec.clone(), seal_v.codec.clone());
-    let spec = decode::specialise(&SHAPE, seal_k, seal_v, 1, 64).unwrap();
+    let spec = decode::specialise(&SHAPE, seal_k, seal_v, 1, Tier::FLOOR, 64).unwrap();
     let buffers = AttentionBuffers { k_slab: k_sealed, v_slab: v_sealed, descs: sealed_descs, tables, q, partials };
     let args = AttentionArgs {
         items: heads as u32,

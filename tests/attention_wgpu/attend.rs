@@ -1,17 +1,16 @@
 //! query, decode or prefill, merge: cases of more shapes than the grid's, compared with the CPU's kernels as well.
 
-use crate::{cpu, on_vulkan};
+use crate::cpu;
+use kvarto::backend::Backend as _;
 use kvarto::conformance::{BASES, Case, Formats, Kernel};
 
-/// Largest error, as a fraction of the largest output: f32 arithmetic over decoded values, whatever the format.
-const TOLERANCE: f64 = 2e-5;
-
-/// Runs on Vulkan and on the CPU, compares both with the reference and with one another, and Vulkan with itself.
+/// Runs on Vulkan with all that it has and within WebGPU's defaults, and on the CPU, compares both with the reference and with one another, and Vulkan with itself.
 fn check(case: &Case) {
-    on_vulkan(|backend| {
+    crate::on_both_tiers(|backend| {
         let built = case.build().expect("a case");
+        let tolerance = built.tolerance(backend.caps());
         let got = built.run(backend).unwrap_or_else(|e| panic!("{case:?}: {e}"));
-        let error = built.compare(&got, TOLERANCE).unwrap_or_else(|e| panic!("{e}"));
+        let error = built.compare(&got, tolerance).unwrap_or_else(|e| panic!("{e}"));
         let again = built.run(backend).expect("a second run");
         assert_eq!(got.out, again.out, "two runs differ in {case:?}");
         let bits = |states: &[f32]| states.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -23,7 +22,7 @@ fn check(case: &Case) {
             let (a, b) = (built.output(&got, row, head), built.output(&cpu, row, head));
             for (c, (&a, &b)) in a.iter().zip(b).enumerate() {
                 let apart = (f64::from(a) - f64::from(b)).abs() / f64::from(b.abs().max(1.0));
-                assert!(apart <= 2.0 * TOLERANCE, "row {row} head {head} channel {c}: {a} and CPU {b} in {case:?}");
+                assert!(apart <= 2.0 * tolerance, "row {row} head {head} channel {c}: {a} and CPU {b} in {case:?}");
                 largest = largest.max(apart);
             }
         }

@@ -19,6 +19,16 @@ fn on_vulkan(test: impl FnOnce(&mut WgpuBackend)) {
     support::gpu::on("vulkan", test);
 }
 
+/// Runs `test` with that device held to WebGPU's defaults, or says why not.
+fn on_floor(test: impl FnOnce(&mut WgpuBackend)) {
+    support::gpu::on("vulkan floor", test);
+}
+
+fn on_both_tiers(test: impl Fn(&mut WgpuBackend)) {
+    on_vulkan(&test);
+    on_floor(&test);
+}
+
 fn cpu() -> CpuBackend {
     CpuBackend::new(0).expect("threads")
 }

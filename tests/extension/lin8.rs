@@ -78,10 +78,10 @@ impl Codec for Lin8Codec {
         wgsl_positions(&self.0, prefix)
             + &fill(
                 "fn {p}_load4(base: u32, token: u32, c4: u32) -> vec4<f32> {
-    let codes = {p}_slab[base + {p}_codes_word(token, c4 * 4u)];
+    let codes = {p}_word(base + {p}_codes_word(token, c4 * 4u));
     return vec4<f32>((vec4<u32>(codes) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)) - vec4<f32>(128.0);
 }
-fn {p}_scale(base: u32, token: u32) -> f32 { return bitcast<f32>({p}_slab[base + {p}_scale_word(token)]); }
+fn {p}_scale(base: u32, token: u32) -> f32 { return bitcast<f32>({p}_word(base + {p}_scale_word(token))); }
 ",
                 prefix,
                 &[],

@@ -1,7 +1,7 @@
 //! One wgpu backend an API for the tests of a program.
 
 use super::require_or_skip;
-use kvarto::backend::wgpu::{AdapterChoice, OpenOptions, WgpuBackend};
+use kvarto::backend::wgpu::{AdapterChoice, LimitBase, LimitMask, OpenOptions, WgpuBackend, Without};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The APIs that tests run on; on one machine two of them are there, elsewhere skipped with a reason.
@@ -11,13 +11,25 @@ type Shared = Mutex<Result<WgpuBackend, String>>;
 
 fn shared(api: &str) -> &'static Shared {
     static VULKAN: OnceLock<Shared> = OnceLock::new();
+    static FLOOR: OnceLock<Shared> = OnceLock::new();
     static GL: OnceLock<Shared> = OnceLock::new();
-    let cell = match api {
-        "vulkan" => &VULKAN,
-        "gl" => &GL,
+    let (cell, options) = match api {
+        "vulkan" => (&VULKAN, OpenOptions::default()),
+        "vulkan floor" => (&FLOOR, floor()),
+        "gl" => (&GL, OpenOptions::default()),
         other => panic!("no tests for {other}"),
     };
-    cell.get_or_init(|| Mutex::new(open(api, &OpenOptions::default()).map_err(|e| e.to_string())))
+    let api = api.trim_end_matches(" floor");
+    cell.get_or_init(|| Mutex::new(open(api, &options).map_err(|e| e.to_string())))
+}
+
+/// A device held to WebGPU's defaults.
+pub fn floor() -> OpenOptions {
+    OpenOptions {
+        limits: LimitMask::new(LimitBase::WebgpuDefault),
+        without: Without { f16: true, subgroups: true, ..Without::default() },
+        ..OpenOptions::default()
+    }
 }
 
 /// Opens the first adapter of `api`, software included.

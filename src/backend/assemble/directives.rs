@@ -1,4 +1,4 @@
-//! The directives of a kernel's text: conditions, includes, codec fragments and `#{NAME}`.
+//! The directives of a kernel's text: conditions, repetition, includes, codec fragments and `#{NAME}`.
 
 use super::claims::{Claims, declares};
 use super::{ALWAYS, f32_text, push_text};
@@ -20,6 +20,13 @@ struct Level {
     seen_else: bool,
 }
 
+/// What the lines of a file say of workgroup variables.
+#[derive(Default)]
+struct Marks {
+    declared: bool,
+    claimed: bool,
+}
+
 struct Expansion<'a> {
     spec: &'a Specialisation,
     library: &'a [(&'a str, &'a str)],
@@ -27,6 +34,40 @@ struct Expansion<'a> {
     included: Vec<String>,
     stored: Vec<String>,
     encoded: Vec<String>,
+    /// Loop variables and their values, outermost first.
+    loops: Vec<(String, u32)>,
+    /// Extensions that the text asks for.
+    enables: Vec<String>,
+}
+
+/// Lines of a file.
+#[derive(Clone, Copy)]
+struct Lines<'a> {
+    file: &'a str,
+    text: &'a [&'a str],
+    /// The number of the first one, from 1.
+    first: usize,
+    /// How many includes are around them.
+    depth: usize,
+}
+
+impl<'a> Lines<'a> {
+    fn place(&self, at: usize) -> Place<'a> {
+        Place { file: self.file, line: self.first + at, text: self.text[at].trim() }
+    }
+
+    /// The line of the `#endfor` that closes the `#for` at `at`.
+    fn end_of_loop(&self, at: usize) -> Option<usize> {
+        let mut open = 0;
+        (at..self.text.len()).find(|&line| {
+            match self.text[line].trim().split_whitespace().next() {
+                Some("#for") => open += 1,
+                Some("#endfor") => open -= 1,
+                _ => {}
+            }
+            open == 0
+        })
+    }
 }
 
 /// Where a line is, for messages.
@@ -37,30 +78,49 @@ struct Place<'a> {
     text: &'a str,
 }
 
-/// Appends the kernel's text to `out`, its directives carried out.
+/// Appends the kernel's text to `out`, its directives carried out; returns the extensions it asks for.
 pub(super) fn expand(
     spec: &Specialisation,
     library: &[(&str, &str)],
     claims: &mut Claims,
     out: &mut String,
-) -> Result<()> {
+) -> Result<Vec<String>> {
     let included = ALWAYS.map(String::from).to_vec();
-    let mut expansion = Expansion { spec, library, claims, included, stored: Vec::new(), encoded: Vec::new() };
+    let mut expansion = Expansion {
+        spec,
+        library,
+        claims,
+        included,
+        stored: Vec::new(),
+        encoded: Vec::new(),
+        loops: Vec::new(),
+        enables: Vec::new(),
+    };
     let file = format!("{}.wgsl", spec.decl.name);
-    expansion.text(&file, spec.decl.wgsl, 0, out)
+    expansion.text(&file, spec.decl.wgsl, 0, out)?;
+    Ok(expansion.enables)
 }
 
 impl Expansion<'_> {
     fn text(&mut self, file: &str, text: &str, depth: usize, out: &mut String) -> Result<()> {
+        let lines: Vec<&str> = text.lines().collect();
+        let mut marks = Marks::default();
+        self.lines(Lines { file, text: &lines, first: 1, depth }, &mut marks, out)?;
+        self.claims.note(marks.declared, marks.claimed);
+        Ok(())
+    }
+
+    fn lines(&mut self, lines: Lines<'_>, marks: &mut Marks, out: &mut String) -> Result<()> {
         let mut levels: Vec<Level> = Vec::new();
-        let (mut declared, mut claimed) = (false, false);
-        for (at, line) in text.lines().enumerate() {
-            let place = Place { file, line: at + 1, text: line.trim() };
+        let mut next = 0;
+        while next < lines.text.len() {
+            let (at, place) = (next, lines.place(next));
+            next += 1;
             let active = levels.last().is_none_or(|l| l.active);
             let Some(directive) = place.text.strip_prefix('#').filter(|d| !d.starts_with('{')) else {
                 if active {
-                    declared |= declares(line);
-                    self.substitute(place, line, out)?;
+                    marks.declared |= declares(place.text);
+                    self.substitute(place, lines.text[at], out)?;
                 }
                 continue;
             };
@@ -71,7 +131,13 @@ impl Expansion<'_> {
             match word {
                 "if" => {
                     let holds = active && self.condition(place, rest)?;
-                    levels.push(Level { line: at + 1, outer: active, taken: holds, active: holds, seen_else: false });
+                    levels.push(Level {
+                        line: place.line,
+                        outer: active,
+                        taken: holds,
+                        active: holds,
+                        seen_else: false,
+                    });
                 }
                 "elif" | "else" => {
                     let Some(level) = levels.last_mut() else {
@@ -100,24 +166,72 @@ impl Expansion<'_> {
                         return Err(self.fault(place, "has no #if before it", ""));
                     }
                 }
+                "for" => {
+                    let Some(end) = lines.end_of_loop(at) else {
+                        return Err(self.fault(place, "is never closed", "add #endfor"));
+                    };
+                    next = end + 1;
+                    if active {
+                        let body = Lines { text: &lines.text[at + 1..end], first: place.line + 1, ..lines };
+                        self.repeat(place, rest, body, marks, out)?;
+                    }
+                }
+                "endfor" => return Err(self.fault(place, "has no #for before it", "")),
                 _ if !active => {}
-                "include" => self.include(place, rest, depth, out)?,
+                "include" => self.include(place, rest, lines.depth, out)?,
+                "codec_units" => self.codec_units(place, rest, lines.depth, out)?,
                 "codec_store" => self.codec_store(place, rest, true, out)?,
                 "codec_encode" => self.codec_encode(place, rest, out)?,
-                "unzeroed" if rest.is_empty() => claimed = true,
+                "enable" => {
+                    if !["f16", "subgroups"].contains(&rest) {
+                        return Err(self.fault(place, "names no extension that kernels use", "f16 or subgroups"));
+                    }
+                    if !self.enables.iter().any(|e| e == rest) {
+                        self.enables.push(rest.to_string());
+                    }
+                }
+                "unzeroed" if rest.is_empty() => marks.claimed = true,
                 "unzeroed" => return Err(self.fault(place, "takes nothing after it", "")),
                 _ => {
-                    let known =
-                        "known are #if, #elif, #else, #endif, #include, #codec_store, #codec_encode and #unzeroed";
+                    let known = "known are #if, #elif, #else, #endif, #for, #endfor, #enable, #include, #codec_units, #codec_store, \
+                                 #codec_encode and #unzeroed";
                     return Err(self.fault(place, "is not a directive", known));
                 }
             }
         }
         if let Some(level) = levels.last() {
-            let place = Place { file, line: level.line, text: "#if" };
+            let place = Place { file: lines.file, line: level.line, text: "#if" };
             return Err(self.fault(place, "is never closed", "add #endif"));
         }
-        self.claims.note(declared, claimed);
+        Ok(())
+    }
+
+    /// `body` once for every value of `NAME < COUNT`.
+    fn repeat(
+        &mut self,
+        place: Place<'_>,
+        rest: &str,
+        body: Lines<'_>,
+        marks: &mut Marks,
+        out: &mut String,
+    ) -> Result<()> {
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        let [name, "<", count] = words[..] else {
+            return Err(self.fault(
+                place,
+                "has no loop that can be read",
+                "write #for NAME < 3 or #for NAME < CONSTANT",
+            ));
+        };
+        if self.constant(place, name).is_ok() {
+            return Err(self.fault(place, "takes a name that stands for something already", "choose another"));
+        }
+        let count = self.expression(place, count)?;
+        for value in 0..count {
+            self.loops.push((name.to_string(), value));
+            self.lines(body, marks, out)?;
+            self.loops.pop();
+        }
         Ok(())
     }
 
@@ -130,6 +244,11 @@ impl Expansion<'_> {
                 return Err(self.fault(place, "has #{ without }", ""));
             };
             let name = &rest[start + 2..start + length];
+            if name.contains(['+', '-', '*', '/', '%']) {
+                out.push_str(&self.expression(place, name)?.to_string());
+                rest = &rest[start + length + 1..];
+                continue;
+            }
             match self.constant(place, name)? {
                 Constant::U32(v) => out.push_str(&v.to_string()),
                 Constant::F32(v) => out.push_str(&f32_text(self.spec.decl.name, name, v)?),
@@ -158,16 +277,17 @@ impl Expansion<'_> {
                 Ok(holds != negated)
             }
             [name, operator, value] => {
-                let Constant::U32(left) = self.constant(place, name)? else {
+                let calculated = name.contains(['+', '-', '*', '/', '%']);
+                let left =
+                    if calculated { Constant::U32(self.expression(place, name)?) } else { self.constant(place, name)? };
+                let Constant::U32(left) = left else {
                     return Err(self.fault(
                         place,
                         "compares a constant that is not u32",
                         "write #if NAME or #if !NAME",
                     ));
                 };
-                let Ok(right) = value.parse::<u32>() else {
-                    return Err(self.fault(place, "compares with something that is not a u32", "write digits"));
-                };
+                let right = self.number(place, value)?;
                 match operator {
                     "==" => Ok(left == right),
                     "!=" => Ok(left != right),
@@ -219,6 +339,12 @@ impl Expansion<'_> {
         Ok(())
     }
 
+    fn codec_units(&mut self, place: Place<'_>, prefix: &str, depth: usize, out: &mut String) -> Result<()> {
+        self.check_role(place, prefix)?;
+        let text = self.spec.codec(prefix).wgsl_units(prefix).text;
+        self.text(&format!("units of {prefix}"), &text, depth, out)
+    }
+
     fn codec_encode(&mut self, place: Place<'_>, prefix: &str, out: &mut String) -> Result<()> {
         self.codec_store(place, prefix, false, out)?;
         if self.encoded.iter().any(|p| p == prefix) {
@@ -241,7 +367,45 @@ impl Expansion<'_> {
         }
     }
 
+    /// Sums and differences of products, quotients and remainders of numbers: `2*N+1`.
+    fn expression(&self, place: Place<'_>, text: &str) -> Result<u32> {
+        let bad = || self.fault(place, &format!("has the expression {text:?} without a value"), "");
+        let split = |text: &str, at: &[char]| match text.rfind(at) {
+            Some(i) => Some((text[..i].to_string(), text.as_bytes()[i], text[i + 1..].to_string())),
+            None => None,
+        };
+        match split(text, &['+', '-']).or_else(|| split(text, &['*', '/', '%'])) {
+            None => self.number(place, text.trim()),
+            Some((left, operator, right)) => {
+                let (left, right) = (self.expression(place, &left)?, self.expression(place, &right)?);
+                match operator {
+                    b'+' => left.checked_add(right),
+                    b'-' => left.checked_sub(right),
+                    b'*' => left.checked_mul(right),
+                    b'/' => left.checked_div(right),
+                    _ => left.checked_rem(right),
+                }
+                .ok_or_else(bad)
+            }
+        }
+    }
+
+    /// Digits, or a numeric constant.
+    fn number(&self, place: Place<'_>, text: &str) -> Result<u32> {
+        match text.parse::<u32>() {
+            Ok(number) => Ok(number),
+            Err(_) if text.starts_with(|c: char| c.is_ascii_alphabetic()) => match self.constant(place, text)? {
+                Constant::U32(number) => Ok(number),
+                _ => Err(self.fault(place, "needs a constant that is a u32", "")),
+            },
+            Err(_) => Err(self.fault(place, "has something that is not a u32", "write digits or a constant")),
+        }
+    }
+
     fn constant(&self, place: Place<'_>, name: &str) -> Result<Constant> {
+        if let Some((_, value)) = self.loops.iter().find(|(n, _)| n == name) {
+            return Ok(Constant::U32(*value));
+        }
         match self.spec.constants.iter().find(|(n, _)| *n == name) {
             Some(&(_, constant)) => Ok(constant),
             None => {

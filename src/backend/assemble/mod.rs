@@ -9,15 +9,18 @@
 //! | directive | effect |
 //! | --- | --- |
 //! | `#if NAME`, `#if !NAME`, `#if NAME == 3`, `#elif ..`, `#else`, `#endif` | text for some specialisations only; `!=`, `<`, `<=`, `>`, `>=` as well |
+//! | `#for NAME < COUNT`, `#endfor` | the text between, once for each number below COUNT (digits or a constant); `NAME` is a constant there |
+//! | `#codec_units p` | the functions that read many values at a time in role `p` |
 //! | `#include "lib/x.wgsl"` | a shared file, once |
 //! | `#codec_store p` | the functions that write one token in role `p` |
 //! | `#codec_encode p` | those that write a page in role `p`, and the former where there are any |
+//! | `#enable f16` | an extension that the module needs: `f16` or `subgroups` |
 //! | `#unzeroed` | this file writes every word of its workgroup variables before it reads it |
 //!
 //! Clearing workgroup memory at entry is what makes a pipeline slow to compile on some drivers. It is left out where
 //! every part of the module that declares workgroup variables holds `#unzeroed` (a codec's text: `//#unzeroed`).
 //!
-//! `#{NAME}` anywhere in a line is replaced by the constant's value (digits without a suffix).
+//! `#{NAME}` anywhere in a line is replaced by the constant's value (digits without a suffix); so is `#{2*NAME+1}`.
 
 mod claims;
 mod directives;
@@ -25,7 +28,7 @@ mod poison;
 #[cfg(test)]
 mod tests;
 
-use super::{Access, Constant, ParamKind, Specialisation};
+use super::{Access, Constant, Element, ParamKind, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::{WGSL_HADAMARD, WGSL_NUMBERS};
 use claims::Claims;
@@ -39,6 +42,7 @@ const LIBRARY: &[(&str, &str)] = &[
     ("lib/numbers.wgsl", WGSL_NUMBERS),
     ("lib/hadamard.wgsl", WGSL_HADAMARD),
     ("lib/hadamard_block.wgsl", include_str!("../../../shaders/lib/hadamard_block.wgsl")),
+    ("lib/reduce.wgsl", include_str!("../../../shaders/lib/reduce.wgsl")),
     ("lib/visible.wgsl", include_str!("../../../shaders/lib/visible.wgsl")),
 ];
 
@@ -61,6 +65,8 @@ pub struct Module {
     pub text: String,
     /// Whether nothing reads workgroup memory that was not written before: it need not be cleared at entry.
     pub unzeroed: bool,
+    /// Extensions that it uses: `f16`, which the text enables, and `subgroups`, which it does not: naga has no such line.
+    pub enables: Vec<String>,
 }
 
 /// Name of the entry point that every kernel's text defines.
@@ -82,9 +88,6 @@ pub fn params_bytes(params: usize) -> u64 {
 pub fn assemble(spec: &Specialisation, options: &AssembleOptions) -> Result<Module> {
     let decl = spec.decl;
     let mut out = String::with_capacity(4096 + decl.wgsl.len());
-    for name in &options.enables {
-        let _ = writeln!(out, "enable {name};");
-    }
     for &(name, constant) in &spec.constants {
         let line = match constant {
             Constant::U32(v) => format!("const {name}: u32 = {v}u;"),
@@ -124,16 +127,25 @@ pub fn assemble(spec: &Specialisation, options: &AssembleOptions) -> Result<Modu
     push_text(&mut out, WGSL_NUMBERS);
     let mut claims = Claims::default();
     for (prefix, codec) in decl.codecs.iter().zip(&spec.codecs) {
+        let slab = format!("{prefix}_slab");
+        if let Some(binding) = decl.bindings.iter().find(|b| b.name == slab) {
+            let word = if binding.element == Element::U32x4 { "[i / 4u][i % 4u]" } else { "[i]" };
+            let _ = writeln!(out, "fn {prefix}_word(i: u32) -> u32 {{ return {slab}{word}; }}");
+        }
         let text = codec.codec.wgsl(prefix);
         claims.codec(&text);
         push_text(&mut out, &text);
     }
-    directives::expand(spec, LIBRARY, &mut claims, &mut out)?;
+    let mut enables = options.enables.clone();
+    enables.extend(directives::expand(spec, LIBRARY, &mut claims, &mut out)?);
+    // naga knows subgroups by their built-ins and refuses the line; what compiles for browsers adds it.
+    let lines: String = enables.iter().filter(|e| *e != "subgroups").map(|e| format!("enable {e};\n")).collect();
+    out.insert_str(0, &lines);
     let text = match options.poison_workgroup {
         true => poison::poisoned(decl.name, &out)?,
         false => out,
     };
-    Ok(Module { text, unzeroed: claims.hold() })
+    Ok(Module { text, unzeroed: claims.hold(), enables })
 }
 
 fn push_text(out: &mut String, text: &str) {

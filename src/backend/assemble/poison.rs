@@ -92,6 +92,7 @@ impl<'a> Text<'a> {
         }
         match kind {
             "u32" => Ok("poison_word".into()),
+            "f16" => Ok("f16(bitcast<f32>(poison_word))".into()),
             "f32" | "i32" => Ok(format!("bitcast<{kind}>(poison_word)")),
             _ => self.named(kind),
         }

@@ -37,7 +37,8 @@ pub struct OpenOptions {
     pub memory_limit: Option<u64>,
     /// Longest predicted time of one submission, milliseconds; 0 for no limit. Unset: 50, none for software.
     pub max_submission_ms: Option<u32>,
-    /// Compiles without bounds on loops. Every loop of every kernel and format must then end.
+    /// Compiles without bounds on loops and indices. Every loop of every kernel and format must then end, and every
+    /// index lie within its array.
     /// The environment's `KVARTO_CHECKED=1` has the last word.
     pub trusted: bool,
     /// Fills workgroup memory with NaN patterns as each kernel begins: for tests that kernels read only what they

@@ -115,15 +115,20 @@ impl Pipelines {
         layout: &wgpu::PipelineLayout,
         key: &str,
     ) -> Result<wgpu::ComputePipeline> {
-        let Module { text, unzeroed } = module;
+        let Module { text, unzeroed, .. } = module;
         let (module, error) = scoped(device, || {
             let source = wgpu::ShaderSource::Wgsl(text.as_str().into());
             let descriptor = wgpu::ShaderModuleDescriptor { label: Some(decl.name), source };
             if self.trusted {
-                let checks = wgpu::ShaderRuntimeChecks { force_loop_bounding: false, ..Default::default() };
+                let checks = wgpu::ShaderRuntimeChecks {
+                    bounds_checks: false,
+                    force_loop_bounding: false,
+                    ..Default::default()
+                };
                 #[allow(unsafe_code)]
-                // SAFETY: only loop bounding is off, so every loop must end: the kernels' loops are counted, and
-                // who sets `OpenOptions::trusted` vouches for kernels and formats from elsewhere.
+                // SAFETY: loops must end and indices stay within their arrays: the kernels' loops are counted, and
+                // what they index by is the engine's own tables, whose every kernel also runs checked in tests. Who
+                // sets `OpenOptions::trusted` vouches for kernels and formats from elsewhere.
                 unsafe {
                     device.create_shader_module_trusted(descriptor, checks)
                 }

@@ -22,7 +22,9 @@ fn cache(flags: &CacheFlags) -> Json {
 fn quantiles(q: Option<&Quantiles>, unit: f64) -> Json {
     match q {
         None => Json::Null,
-        Some(q) => json!({"p10": q.p10 / unit, "median": q.median / unit, "p90": q.p90 / unit}),
+        Some(q) => {
+            json!({"least": q.least / unit, "p10": q.p10 / unit, "median": q.median / unit, "p90": q.p90 / unit})
+        }
     }
 }
 

@@ -14,12 +14,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Codec, Expr, Format, Layout, Per, plain};
+use super::{Codec, Expr, Format, Layout, Per, Units, plain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shape::{PageGeometry, Side};
 
 mod quantise;
 mod text;
+mod units;
 
 /// llama.cpp's 8-bit blocks.
 pub struct Q8_0;
@@ -192,6 +193,10 @@ impl<const BITS: usize> Codec for Blocks<BITS> {
 
     fn wgsl(&self, prefix: &str) -> String {
         text::wgsl(BITS, &self.layout, prefix)
+    }
+
+    fn wgsl_units(&self, prefix: &str) -> Units {
+        units::units(BITS, &self.layout, prefix)
     }
 
     fn wgsl_encode(&self, prefix: &str) -> String {

@@ -9,11 +9,11 @@ use crate::shape::{PageGeometry, Side};
 pub(super) fn wgsl(bits: usize, layout: &Layout, prefix: &str) -> String {
     let codes = match bits {
         8 => {
-            "    let w = {p}_slab[base + {p}_codes_word(token, c)];
+            "    let w = {p}_word(base + {p}_codes_word(token, c));
     let q = vec4<f32>(vec4<i32>(vec4<u32>(w) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u));"
         }
         _ => {
-            "    let w = {p}_slab[base + {p}_codes_word(token, c)] >> {p}_codes_shift(token, c);
+            "    let w = {p}_word(base + {p}_codes_word(token, c)) >> {p}_codes_shift(token, c);
     let q = vec4<f32>((vec4<u32>(w) >> vec4<u32>(0u, 4u, 8u, 12u)) & vec4<u32>(15u)) - 8.0;"
         }
     };
@@ -22,7 +22,7 @@ pub(super) fn wgsl(bits: usize, layout: &Layout, prefix: &str) -> String {
             &"fn {p}_load4(base: u32, token: u32, c4: u32) -> vec4<f32> {
     let c = c4 * 4u;
 {codes}
-    let s = {p}_slab[base + {p}_scale_word(token, c)] >> {p}_scale_shift(token, c);
+    let s = {p}_word(base + {p}_scale_word(token, c)) >> {p}_scale_shift(token, c);
     return q * f16_unpack(s & 0xffffu).x;
 }
 fn {p}_scale(base: u32, token: u32) -> f32 { return 1.0; }

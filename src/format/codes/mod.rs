@@ -4,7 +4,9 @@
 mod layout;
 mod reader;
 mod text;
+mod units;
 
 pub(super) use layout::{FIRST, PLANE1, SCALAR, layout};
 pub(super) use reader::Reader;
 pub(super) use text::{c_code, wgsl_codes, wgsl_encode};
+pub(super) use units::units;

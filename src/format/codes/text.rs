@@ -8,9 +8,9 @@ use crate::shape::{PageGeometry, Side};
 /// nibble by nibble, V in a word for every two.
 fn words(side: Side, plane: &str) -> String {
     let (words, shifts) = match side {
-        Side::K => ("vec4<u32>({p}_slab[base + {p}_{plane}_word(token, c)])", "0u, 4u, 8u, 12u"),
+        Side::K => ("vec4<u32>({p}_word(base + {p}_{plane}_word(token, c)))", "0u, 4u, 8u, 12u"),
         Side::V => (
-            "vec2<u32>({p}_slab[base + {p}_{plane}_word(token, c)], {p}_slab[base + {p}_{plane}_word(token, c + 2u)]).xxyy",
+            "vec2<u32>({p}_word(base + {p}_{plane}_word(token, c)), {p}_word(base + {p}_{plane}_word(token, c + 2u))).xxyy",
             "0u, 16u, 0u, 16u",
         ),
     };

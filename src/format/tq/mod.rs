@@ -18,7 +18,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Codec, Format, Layout, codes, plain};
+use super::{Codec, Format, Layout, Units, codes, plain};
 use crate::error::Result;
 use crate::num::f16_value;
 use crate::shape::{PageGeometry, Side};
@@ -133,6 +133,13 @@ impl<const N: usize> Codec for TqCodec<N> {
 
     fn wgsl(&self, prefix: &str) -> String {
         text::wgsl(&Self::BOOK, &self.layout, prefix)
+    }
+
+    fn wgsl_units(&self, prefix: &str) -> Units {
+        match codes::units(&self.layout, Self::BOOK.bits, prefix) {
+            Some(units) => Units { text: text::wgsl_value(&Self::BOOK, prefix) + &units.text, ..units },
+            None => Units::by_load4(&self.layout, prefix),
+        }
     }
 
     fn wgsl_encode(&self, prefix: &str) -> String {

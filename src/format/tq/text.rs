@@ -40,7 +40,7 @@ fn {p}_magnitude4(m: vec4<f32>) -> vec4<f32> {
     return sign(x) * {p}_magnitude4(abs(x) - 0.5);
 }
 fn {p}_scale(base: u32, token: u32) -> f32 {
-    let w = {p}_slab[base + {p}_gamma_word(token)] >> {p}_gamma_shift(token);
+    let w = {p}_word(base + {p}_gamma_word(token)) >> {p}_gamma_shift(token);
     return f16_unpack(w & 0xffffu).x * {unit};
 }
 "
@@ -49,6 +49,20 @@ fn {p}_scale(base: u32, token: u32) -> f32 {
     let middle = book.magnitudes.len() as f32 - 0.5;
     wgsl_positions(layout, prefix)
         + &fill(&text, prefix, &[("middle", float(middle)), ("unit", float(book.unit_inverse))])
+}
+
+/// The value of a code in the codebook's units, for tables.
+pub(super) fn wgsl_value(book: &Book, prefix: &str) -> String {
+    let middle = book.magnitudes.len() as f32 - 0.5;
+    fill(
+        "fn {p}_value(code: u32) -> f32 {
+    let x = f32(code) - {middle};
+    return sign(x) * {p}_magnitude4(vec4<f32>(abs(x) - 0.5)).x;
+}
+",
+        prefix,
+        &[("middle", float(middle))],
+    )
 }
 
 pub(super) fn wgsl_encode(book: &Book, layout: &Layout, prefix: &str) -> String {

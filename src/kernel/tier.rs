@@ -1,0 +1,23 @@
+//! Which optional features of a device a kernel uses: the dispatcher's reading of the capability record.
+
+use crate::backend::Caps;
+
+/// What kernels may use beyond WebGPU's defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tier {
+    /// The f16 type, for storage in registers and workgroup memory and for arithmetic where a format has lost more.
+    pub f16: bool,
+    /// 0: reductions by workgroup memory alone. 1: by the device's subgroups, whatever their size. Another power of
+    /// two: by subgroups of that many threads that workgroup memory plays, so that a test can see any size.
+    pub subgroup: u32,
+}
+
+impl Tier {
+    /// WebGPU's defaults: what runs everywhere.
+    pub const FLOOR: Tier = Tier { f16: false, subgroup: 0 };
+
+    /// What `caps` allows.
+    pub fn of(caps: &Caps) -> Tier {
+        Tier { f16: caps.f16, subgroup: u32::from(caps.subgroups.is_some()) }
+    }
+}
