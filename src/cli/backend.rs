@@ -1,5 +1,6 @@
 //! `--backend`: which one, and why.
 
+use super::mask_flags::MaskFlags;
 use kvarto::backend::wgpu::{AdapterChoice, OpenOptions, WgpuBackend};
 use kvarto::backend::{Backend, CpuBackend};
 use kvarto::{Error, ErrorKind, Result};
@@ -28,11 +29,20 @@ pub fn help() -> String {
     format!("{WORDS}; N counts an API's adapters from 0 as `kvarto doctor` lists them")
 }
 
-/// Reads the flag's word.
+/// Reads the flag's word, and looks at the masks that go with it.
 ///
 /// # Errors
-/// `Usage` for a word that is not known; `Unsupported` for one that this build cannot serve.
-pub fn parse(word: &str) -> Result<Wanted> {
+/// `Usage` for a word that is not known, and for masks of the CPU; `Unsupported` for one that this build cannot serve.
+pub fn parse(word: &str, masks: &MaskFlags) -> Result<Wanted> {
+    masks.options()?;
+    let wanted = named(word)?;
+    if wanted == Wanted::Cpu {
+        masks.refuse_on_cpu("asked for")?;
+    }
+    Ok(wanted)
+}
+
+fn named(word: &str) -> Result<Wanted> {
     let (name, number) = match word.split_once(':') {
         None => (word, None),
         Some((name, number)) => (name, Some(number.parse::<usize>().map_err(|_| unknown(word))?)),
@@ -53,45 +63,38 @@ pub fn parse(word: &str) -> Result<Wanted> {
     }
 }
 
-/// Opens what is wanted; `threads` is for the CPU, 0 for all.
+/// Opens what is wanted, a GPU under the masks; `threads` is for the CPU, 0 for all.
 ///
 /// # Errors
-/// `Unsupported` when no such adapter serves.
-pub fn open(wanted: &Wanted, threads: usize) -> Result<Chosen> {
+/// `Unsupported` when no such adapter serves, or none has what `masks` asks for; `Usage` for masks of the CPU.
+pub fn open(wanted: &Wanted, masks: &MaskFlags, threads: usize) -> Result<Chosen> {
+    let options = masks.options()?;
+    let cpu = |why: String| {
+        masks.refuse_on_cpu(&why)?;
+        Ok(Chosen { backend: Box::new(CpuBackend::new(threads)?), why })
+    };
     match wanted {
-        Wanted::Auto => auto(threads),
-        Wanted::Cpu => cpu(threads, "asked for".into()),
+        Wanted::Auto => {
+            let why = "auto: the first hardware adapter (CUDA is not built yet)";
+            match gpu(&AdapterChoice::Auto { allow_software: false }, &options, why.into()) {
+                // A limit that the adapter lacks is no reason to take another backend.
+                Err(error) if error.kind() == ErrorKind::Unsupported && masks.empty() => {
+                    log::debug!("auto: {error}");
+                    cpu("auto: no hardware adapter that runs the kernels (CUDA is not built yet)".into())
+                }
+                other => other,
+            }
+        }
+        Wanted::Cpu => cpu("asked for".into()),
         Wanted::Gpu(choice @ AdapterChoice::Auto { .. }) => {
-            gpu(choice, "asked for: the best adapter that wgpu sees".into())
+            gpu(choice, &options, "asked for: the best adapter that wgpu sees".into())
         }
-        Wanted::Gpu(choice) => gpu(choice, "asked for".into()),
+        Wanted::Gpu(choice) => gpu(choice, &options, "asked for".into()),
     }
 }
 
-fn auto(threads: usize) -> Result<Chosen> {
-    let why = "auto: the first hardware adapter (CUDA is not built yet)";
-    match gpu(&AdapterChoice::Auto { allow_software: false }, why.into()) {
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
-            log::debug!("auto: {error}");
-            cpu(threads, "auto: no hardware adapter that runs the kernels (CUDA is not built yet)".into())
-        }
-        other => other,
-    }
-}
-
-fn gpu(choice: &AdapterChoice, why: String) -> Result<Chosen> {
-    let backend = WgpuBackend::open_with(choice, &trusting())?;
-    Ok(Chosen { backend: Box::new(backend), why })
-}
-
-/// All kernels and formats of the program are the library's own: their loops end, and need no bounds beside their own.
-/// On an H200, bounds cost a decode a quarter of its time.
-pub fn trusting() -> OpenOptions {
-    OpenOptions { trusted: true, ..OpenOptions::default() }
-}
-
-fn cpu(threads: usize, why: String) -> Result<Chosen> {
-    Ok(Chosen { backend: Box::new(CpuBackend::new(threads)?), why })
+fn gpu(choice: &AdapterChoice, options: &OpenOptions, why: String) -> Result<Chosen> {
+    Ok(Chosen { backend: Box::new(WgpuBackend::open_with(choice, options)?), why })
 }
 
 fn unknown(word: &str) -> Error {

@@ -5,6 +5,7 @@ mod report;
 use super::arguments;
 use super::backend::{self, Chosen};
 use super::cache_flags::CacheFlags;
+use super::mask_flags::MaskFlags;
 use super::models::Bar;
 use super::output::{self, say};
 use bytesize::ByteSize;
@@ -89,6 +90,8 @@ struct GenerateFlags {
 struct CommonFlags {
     #[arg(long, default_value = "auto", help = backend::help())]
     backend: String,
+    #[command(flatten)]
+    masks: MaskFlags,
     /// Threads of the CPU backend; 0 for all cores
     #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 0, value_name = "N")]
     threads: usize,
@@ -217,7 +220,8 @@ fn generate(flags: &GenerateFlags) -> anyhow::Result<(serde_json::Value, String)
 }
 
 fn open(flags: &CommonFlags) -> kvarto::Result<(Box<dyn Backend>, Caps)> {
-    let Chosen { backend, why } = backend::open(&backend::parse(&flags.backend)?, flags.threads)?;
+    let Chosen { backend, why } =
+        backend::open(&backend::parse(&flags.backend, &flags.masks)?, &flags.masks, flags.threads)?;
     let caps = backend.caps().clone();
     say(&format!("backend   {} ({why})", caps.title()));
     Ok((backend, caps))

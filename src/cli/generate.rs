@@ -3,6 +3,7 @@
 use super::arguments;
 use super::backend::{self, Chosen};
 use super::cache_flags::CacheFlags;
+use super::mask_flags::MaskFlags;
 use super::models::Bar;
 use super::output::{self, Out, say};
 use super::report::{bytes, figure};
@@ -49,6 +50,8 @@ pub struct GenerateCommand {
     #[arg(long, default_value = "auto", help = backend::help())]
     backend: String,
     #[command(flatten)]
+    masks: MaskFlags,
+    #[command(flatten)]
     cache: CacheFlags,
     /// Threads of the CPU backend; 0 for all cores
     #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 0, value_name = "N")]
@@ -86,7 +89,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     };
     let registry = Registry::builtin();
     let profile = command.cache.profile(&registry)?;
-    let wanted = backend::parse(&command.backend)?;
+    let wanted = backend::parse(&command.backend, &command.masks)?;
     let text = prompt(command)?;
 
     let bar = Bar::new();
@@ -104,7 +107,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     }
     check_context(ids.len(), command.max_tokens, config.context_length)?;
 
-    let Chosen { backend, why } = backend::open(&wanted, command.threads)?;
+    let Chosen { backend, why } = backend::open(&wanted, &command.masks, command.threads)?;
     let caps = backend.caps().clone();
     let load = LoadOptions {
         page_tokens: command.cache.page_tokens,
