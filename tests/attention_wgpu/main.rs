@@ -7,6 +7,7 @@ mod support;
 mod attend;
 mod codes;
 mod faults;
+mod gl;
 mod grid;
 mod poisoned;
 mod rows;
@@ -17,6 +18,11 @@ use kvarto::backend::wgpu::WgpuBackend;
 /// Runs `test` with the program's one Vulkan device, or says why not.
 fn on_vulkan(test: impl FnOnce(&mut WgpuBackend)) {
     support::gpu::on("vulkan", test);
+}
+
+/// Runs `test` with the program's one device of each API, or says why not.
+fn on_each(test: impl Fn(&mut WgpuBackend)) {
+    support::gpu::on_each(test);
 }
 
 fn cpu() -> CpuBackend {
