@@ -60,7 +60,8 @@ pub struct Caps {
     pub timestamps: bool,
     /// Optional features that are in use, by name.
     pub features: Vec<String>,
-    /// Longest time one submission may be predicted to take, milliseconds; 0 for no limit.
+    /// Longest time one submission may be predicted to take, milliseconds; 0 for no limit. Recordings above it are split
+    /// at their boundaries.
     pub max_submission_ms: u32,
 }
 

@@ -32,8 +32,18 @@ pub struct OpenOptions {
     pub binding_limit: Option<u64>,
     /// Refuses allocations that would bring the live bytes above this, as a small device would.
     pub memory_limit: Option<u64>,
-    /// Longest predicted time of one submission, milliseconds; 0 for no limit. Unset: 50, none for software.
+    /// Longest predicted time of one submission, milliseconds, on whatever adapter; 0 for no limit. Unset: 50, none for
+    /// software. Drivers give up a device on which one submission runs for seconds.
+    ///
+    /// A submission is predicted to take the sum, over its dispatches, of workgroups times the pipeline's time a
+    /// workgroup: first a guess of 2 microseconds, then as completed submissions took. What is longer is cut at
+    /// boundaries, and long dispatches of attention and of matrix products are recorded in parts with boundaries between
+    /// them. Results are the same bits. One workgroup is never cut, and nothing recorded with
+    /// [`WgpuBackend::record_into`] is.
     pub max_submission_ms: Option<u32>,
+    /// Nanoseconds that every workgroup is predicted to take, whatever was measured: for tests, whose splits must not
+    /// depend on a machine's speed.
+    pub assumed_group_ns: Option<u32>,
     /// Uses the device's timestamps where it has them; false as on an adapter without.
     pub timestamps: bool,
     /// Compiles without bounds on loops. Every loop of every kernel and format must then end.
@@ -53,6 +63,7 @@ impl Default for OpenOptions {
             binding_limit: None,
             memory_limit: None,
             max_submission_ms: None,
+            assumed_group_ns: None,
             timestamps: true,
             trusted: false,
             poison_workgroup: false,
@@ -137,7 +148,7 @@ impl WgpuBackend {
             groups: Groups::default(),
             uniforms: Uniforms::new(),
             staging: Staging::default(),
-            work: Work::default(),
+            work: Work::assuming(options.assumed_group_ns),
             timer: Timer::default(),
             timing: Timing::None,
             scratch: Vec::new(),
@@ -215,11 +226,6 @@ impl WgpuBackend {
         self.objection(error, "recording")
     }
 
-    /// How often a submission was split because it was predicted to take longer than the watchdog limit.
-    pub fn splits(&self) -> u64 {
-        self.splits
-    }
-
     /// Bind groups that are cached.
     pub fn cached_bind_groups(&self) -> usize {
         self.groups.len()
@@ -294,6 +300,9 @@ impl Backend for WgpuBackend {
                     self.timer.harvest(timing::period_of(&self.queue)?)?;
                 }
                 let segments = self.work.segments(commands, self.caps.max_submission_ms);
+                if segments.len() > 1 {
+                    log::debug!("a recording goes in {} submissions", segments.len());
+                }
                 self.splits += segments.len() as u64 - 1;
                 for segment in segments {
                     self.submit_segment(&commands[segment])?;
@@ -366,6 +375,14 @@ impl Backend for WgpuBackend {
 
     fn pipelines_made(&self) -> u64 {
         self.pipelines.len() as u64
+    }
+
+    fn groups_a_submission(&self, pipeline: PipelineId) -> u32 {
+        self.work.groups_within(pipeline.0 as usize, self.caps.max_submission_ms)
+    }
+
+    fn splits(&self) -> u64 {
+        self.splits
     }
 
     fn forbid_new_pipelines(&mut self, forbid: bool) {
