@@ -69,7 +69,7 @@ pub fn run(command: &ConformanceCommand) -> anyhow::Result<ExitCode> {
     let mut tested = Vec::new();
     match (&command.backend, wanted) {
         (Some(word), Some(wanted)) => {
-            let mut backend = backend::open(&wanted, 0)?.backend;
+            let mut backend = backend::open(&wanted, &backend::BackendFlags::default())?.backend;
             tested.push(suite(word, backend.as_mut(), &options));
         }
         _ => {
