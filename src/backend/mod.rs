@@ -85,6 +85,10 @@ pub trait Backend: Send {
     /// Queues a recording: one pass unless copies or [`Caps::max_submission_ms`] split it. What is predicted to take
     /// longer goes in several submissions, cut at boundaries ([`Recording::boundary`]) and nowhere else; the id is the
     /// last one's.
+    ///
+    /// # Errors
+    /// `Shape` for commands that do not fit; `OutOfMemory` when there is no room to begin. Nothing of the recording has
+    /// run then. After `Device` and `DeviceLost`, parts of it may have.
     fn submit(&mut self, recording: Recording) -> Result<SubmissionId>;
 
     /// The newest submission known to be complete, or the error that the device reported since.

@@ -57,7 +57,7 @@ pub struct Step<'e> {
     appended: BTreeSet<usize>,
     staged: usize,
     begun: bool,
-    /// Why the tables could not be made; nothing can be recorded then.
+    /// Why the tables could not be made, or work could not be submitted; nothing can be recorded then.
     failed: Option<Error>,
     executed: bool,
     submission: Option<SubmissionId>,
@@ -116,11 +116,11 @@ impl<'e> Step<'e> {
 
     /// Uploads tables and records the moves: once, before the first work.
     fn begin(&mut self) -> Result<()> {
-        if self.begun {
-            return Ok(());
-        }
         if let Some(error) = &self.failed {
             return Err(error.clone());
+        }
+        if self.begun {
+            return Ok(());
         }
         let result = self.upload();
         match &result {
@@ -276,13 +276,20 @@ impl<'e> Step<'e> {
     /// several.
     ///
     /// # Errors
-    /// What the device says; the engine then refuses further steps.
+    /// `OutOfMemory` when the device had no room to begin it: the step can then only be dropped, and may be tried again.
+    /// What else the device says; the engine then refuses further steps.
     pub fn submit(&mut self) -> Result<SubmissionId> {
         let begun = self.begin();
         self.watch(begun)?;
-        self.executed = true;
+        let before = std::mem::replace(&mut self.executed, true);
         let recording = std::mem::take(&mut self.recording);
         match self.engine.backend.submit(recording) {
+            // Nothing of this recording ran, so the step is what it was before: undone, or taken back.
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                self.executed = before;
+                self.failed = Some(error.clone());
+                Err(error)
+            }
             Ok(id) => {
                 self.submission = Some(id);
                 // Nothing recorded refers to the staged rows any more: their buffers serve again.

@@ -1,17 +1,28 @@
-//! The first allocation refused, then the second, and so on through a whole life: every refusal leaves every sequence as
-//! it was, and the same call made again gives the bits of a life without refusals.
+//! The first allocation refused, then the second, and so on through a whole life; then every submission and every read,
+//! which need memory of the driver's own. Every refusal leaves every sequence as it was, and the same call made again
+//! gives the bits of a life without refusals.
 
 use crate::hooked::{Hooked, Hooks};
 use crate::script::{Said, Way, cpu, engine, live};
-use kvarto::backend::{Backend, BufferId};
+use kvarto::backend::{Backend, BufferId, ReadFuture, Recording, SubmissionId};
 use kvarto::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-/// Which allocations are refused, counted from 1 since the last time this was set.
+/// What may be refused for want of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Call {
+    #[default]
+    Alloc,
+    Submit,
+    Read,
+}
+
+/// Which calls are refused, counted from 1 since the last time this was set.
 #[derive(Default)]
 pub struct Refusing {
+    call: Call,
     refuse: Range<u64>,
     seen: u64,
     /// Labels of what was refused.
@@ -23,9 +34,24 @@ pub struct Refusing {
 pub struct Handle(Arc<Mutex<Refusing>>);
 
 impl Handle {
-    /// Refuses these from now on.
+    /// Refuses these allocations from now on.
     pub fn refuse(&self, these: Range<u64>) {
-        *self.0.lock().expect("no panic") = Refusing { refuse: these, ..Refusing::default() };
+        self.refuse_calls(Call::Alloc, these);
+    }
+
+    /// Refuses these calls from now on.
+    pub fn refuse_calls(&self, call: Call, these: Range<u64>) {
+        *self.0.lock().expect("no panic") = Refusing { call, refuse: these, ..Refusing::default() };
+    }
+
+    fn asked(&self, call: Call, label: &str) -> Result<()> {
+        let mut refusing = self.0.lock().expect("no panic");
+        refusing.seen += u64::from(refusing.call == call);
+        if refusing.call == call && refusing.refuse.contains(&refusing.seen) {
+            refusing.refused.push(label.into());
+            return Err(Error::new(ErrorKind::OutOfMemory, format!("{label} is refused, planted"), "ask again"));
+        }
+        Ok(())
     }
 
     /// Labels of what was refused since.
@@ -36,14 +62,18 @@ impl Handle {
 
 impl Hooks for Handle {
     fn alloc(&mut self, inner: &mut dyn Backend, label: &str, bytes: u64) -> Result<BufferId> {
-        let mut refusing = self.0.lock().expect("no panic");
-        refusing.seen += 1;
-        if refusing.refuse.contains(&refusing.seen) {
-            refusing.refused.push(label.into());
-            let message = format!("{label}: {bytes} bytes are refused, planted");
-            return Err(Error::new(ErrorKind::OutOfMemory, message, "ask again"));
-        }
+        self.asked(Call::Alloc, label)?;
         inner.alloc(label, bytes)
+    }
+
+    fn submit(&mut self, inner: &mut dyn Backend, recording: Recording) -> Result<SubmissionId> {
+        self.asked(Call::Submit, "submission")?;
+        inner.submit(recording)
+    }
+
+    fn read(&mut self, inner: &mut dyn Backend, buffer: BufferId, offset: u64, bytes: u64) -> Result<ReadFuture> {
+        self.asked(Call::Read, "read")?;
+        inner.read(buffer, offset, bytes)
     }
 }
 
@@ -126,6 +156,35 @@ fn the_cpu_may_refuse_any_allocation() {
         for run in [1, 3] {
             let handle = Handle::default();
             every_allocation(Box::new(Hooked::new(cpu(), handle.clone())), &handle, basis, way, run);
+        }
+    }
+}
+
+#[test]
+fn submissions_and_reads_may_be_refused() {
+    for (call, way) in [(Call::Submit, Way::LayerByLayer), (Call::Submit, Way::AtOnce), (Call::Read, Way::LayerByLayer)]
+    {
+        let handle = Handle::default();
+        let mut backend: Box<dyn Backend> = Box::new(Hooked::new(cpu(), handle.clone()));
+        let mut want = Vec::new();
+        for first in 0.. {
+            let mut engine = engine(backend, "mean").expect("an engine");
+            handle.refuse_calls(call, first..first + u64::from(first > 0));
+            let (said, refusals) = live(&mut engine, way, 1, false);
+            backend = engine.into_backend();
+            assert_eq!(backend.allocated_bytes(), 0);
+            if first == 0 {
+                want = said;
+                continue;
+            }
+            let what = format!("{way:?}, {call:?} {first}");
+            assert!(!compare(&said, &want, false, &what), "{what}: pages waited");
+            assert_eq!(refusals.len(), handle.refused().len(), "{what}");
+            if refusals.is_empty() {
+                println!("{way:?}: {} of {call:?} were refused in turn", first - 1);
+                assert!(first > 12, "{what}");
+                break;
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use super::health::{ErrorSink, scoped};
 use super::pipelines::Pipelines;
 use super::poller::Poller;
 use super::read::Staging;
+use super::submit;
 use super::timing::{self, Timer};
 use super::uniforms::Uniforms;
 use super::work::Work;
@@ -304,8 +305,8 @@ impl Backend for WgpuBackend {
                     log::debug!("a recording goes in {} submissions", segments.len());
                 }
                 self.splits += segments.len() as u64 - 1;
-                for segment in segments {
-                    self.submit_segment(&commands[segment])?;
+                for (at, segment) in segments.into_iter().enumerate() {
+                    self.submit_segment(&commands[segment]).map_err(|e| submit::amid(at, e))?;
                 }
             }
         }
