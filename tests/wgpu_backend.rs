@@ -3,7 +3,7 @@
 
 mod support;
 
-use kvarto::backend::wgpu::{AdapterChoice, OpenOptions, WgpuBackend};
+use kvarto::backend::wgpu::{AdapterChoice, Limit, LimitMask, OpenOptions, WgpuBackend};
 use kvarto::backend::{
     Backend, BufferSlice, CpuBackend, Dispatch, KernelDecl, Recording, Specialisation, read_blocking,
 };
@@ -187,7 +187,11 @@ fn refused_allocations_are_errors_and_leave_the_backend_usable() {
         assert_eq!(backend.allocated_bytes(), before);
         backend.poll().unwrap();
     });
-    let options = OpenOptions { memory_limit: Some(1 << 20), binding_limit: Some(1 << 20), ..OpenOptions::default() };
+    let options = OpenOptions {
+        memory_limit: Some(1 << 20),
+        limits: LimitMask::default().with(Limit::BindingBytes, 1 << 20),
+        ..OpenOptions::default()
+    };
     on_each_new(&options, |mut backend| {
         assert_eq!(backend.caps().max_binding_bytes, 1 << 20);
         let id = backend.alloc("most", 1 << 20).unwrap();
@@ -201,7 +205,8 @@ fn refused_allocations_are_errors_and_leave_the_backend_usable() {
 
 #[test]
 fn bindings_above_a_forced_limit_are_refused() {
-    let options = OpenOptions { binding_limit: Some(1 << 20), ..OpenOptions::default() };
+    let options =
+        OpenOptions { limits: LimitMask::default().with(Limit::BindingBytes, 1 << 20), ..OpenOptions::default() };
     on_each_new(&options, |mut backend| {
         let pipeline = backend.prepare(&spec(3)).unwrap();
         let (a, b) = (backend.alloc("a", 4 << 20).unwrap(), backend.alloc("b", 64).unwrap());

@@ -6,7 +6,7 @@ mod support;
 mod workload;
 
 use kvarto::ErrorKind;
-use kvarto::backend::wgpu::OpenOptions;
+use kvarto::backend::wgpu::{Limit, LimitMask, OpenOptions};
 use kvarto::backend::{Backend, CpuBackend};
 use kvarto::engine::{Engine, Input, Output, Registry, SeqRows};
 use kvarto::profile::Profile;
@@ -92,8 +92,11 @@ fn small_bindings_give_the_same_results() {
     // 32 slots of K in f16 fill 1 MiB: the cache lies in several segments.
     let case = Case { kv: "k=f16,v=fp8", basis: "none", page_tokens: 128, head_dim: 128, tolerance: 1e-5 };
     let Some(whole) = vulkan(&OpenOptions::default()) else { return };
-    let small =
-        vulkan(&OpenOptions { binding_limit: Some(1 << 20), ..OpenOptions::default() }).expect("a second device");
+    let small = vulkan(&OpenOptions {
+        limits: LimitMask::default().with(Limit::BindingBytes, 1 << 20),
+        ..OpenOptions::default()
+    })
+    .expect("a second device");
     let work = Workload::long(9);
     let (mut whole, mut small) = (engine(whole, &case), engine(small, &case));
     let (expected, got) = (work.run(&mut whole), work.run(&mut small));
@@ -128,8 +131,11 @@ fn attention_larger_than_a_binding_goes_in_rounds() {
         (all, engine.memory().scratch_bytes)
     };
     let Some(whole) = vulkan(&OpenOptions::default()) else { return };
-    let small =
-        vulkan(&OpenOptions { binding_limit: Some(1 << 20), ..OpenOptions::default() }).expect("a second device");
+    let small = vulkan(&OpenOptions {
+        limits: LimitMask::default().with(Limit::BindingBytes, 1 << 20),
+        ..OpenOptions::default()
+    })
+    .expect("a second device");
     let ((expected, whole_bytes), (got, bytes)) = (run(whole), run(small));
     assert!(whole_bytes > 6 << 20 && bytes <= 6 << 20, "{whole_bytes} and {bytes} bytes of scratch");
     let off = worst(&got, &expected, 64);

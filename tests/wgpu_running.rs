@@ -3,7 +3,7 @@
 
 mod support;
 
-use kvarto::backend::wgpu::OpenOptions;
+use kvarto::backend::wgpu::{OpenOptions, Without};
 use kvarto::backend::{Backend, BufferSlice, CpuBackend, Recording, SubmissionId, Timing, read_blocking};
 use support::affine::{dispatch, filled, floats, sequence, spec};
 use support::gpu::{on_each, on_each_new};
@@ -75,9 +75,10 @@ fn timing_counts_every_dispatch() {
 
 #[test]
 fn timing_without_timestamps_counts_every_dispatch() {
-    let options = OpenOptions { timestamps: false, ..OpenOptions::default() };
+    let without = Without { timestamps: true, ..Without::default() };
+    let options = OpenOptions { without, ..OpenOptions::default() };
     on_each_new(&options, |mut backend| {
-        assert!(!backend.caps().timestamps && backend.caps().features.is_empty());
+        assert!(!backend.caps().timestamps && !backend.caps().features.contains(&"timestamp_query".into()));
         backend.set_timing(Timing::Kernels).unwrap();
         let expected = sequence(&mut CpuBackend::new(1).unwrap());
         assert_eq!(sequence(&mut backend), expected);

@@ -38,7 +38,8 @@ pub struct Caps {
     pub device_type: String,
     /// True for a rasteriser that runs on the CPU, and for the CPU itself.
     pub software: bool,
-    /// The kernel tier in use: `native` for the CPU's own code, `floor` for WGSL within WebGPU's defaults.
+    /// The kernel tier in use: `native` for the CPU's own code and for WGSL with 16-bit floats or subgroups, `floor` for
+    /// WGSL within WebGPU's defaults.
     pub tier: String,
     /// Largest storage binding, bytes.
     pub max_binding_bytes: u64,
@@ -58,8 +59,14 @@ pub struct Caps {
     pub target_workgroups: u32,
     /// Whether device timestamps can be taken.
     pub timestamps: bool,
+    /// Whether shaders may use 16-bit floats (`enable f16;`).
+    pub f16: bool,
+    /// Invocations of the smallest and of the largest subgroup, where shaders may use subgroup operations.
+    pub subgroups: Option<(u32, u32)>,
     /// Optional features that are in use, by name.
     pub features: Vec<String>,
+    /// What was masked when the device was opened (`limits=webgpu-default`, `without f16`); empty where nothing was.
+    pub masked: Vec<String>,
     /// Longest time one submission may be predicted to take, milliseconds; 0 for no limit. Recordings above it are split
     /// at their boundaries.
     pub max_submission_ms: u32,

@@ -67,7 +67,10 @@ impl CpuBackend {
             offset_alignment: 16,
             target_workgroups: 4 * threads as u32,
             timestamps: true,
+            f16: false,
+            subgroups: None,
             features: vec![vector_name().into()],
+            masked: Vec::new(),
             max_submission_ms: 0,
         };
         Ok(CpuBackend {

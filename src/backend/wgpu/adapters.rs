@@ -1,6 +1,7 @@
 //! Adapters: what there is, which one to take, and what is asked of it.
 
 use super::OpenOptions;
+use super::mask::masked;
 use crate::backend::{BackendKind, Caps};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -112,24 +113,18 @@ fn find(choice: &AdapterChoice) -> Result<(wgpu::Adapter, AdapterReport)> {
     }
 }
 
-/// Opens the chosen adapter with WebGPU's default limits, its own buffer limits, and timestamps where it has them.
+/// Opens the chosen adapter with its own limits for compute and the optional features that serve, but for what
+/// `options` masks.
 ///
 /// # Errors
-/// `Unsupported` when there is none that serves (what was found, and why it was refused, is in the message);
-/// `Device` when the driver gives no device.
-pub(super) fn open_adapter(choice: &AdapterChoice) -> Result<(wgpu::Device, wgpu::Queue)> {
+/// `Unsupported` when there is none that serves (what was found, and why it was refused, is in the message), and for a
+/// limit above the adapter's; `Usage` for a limit that is too low; `Device` when the driver gives no device.
+pub(super) fn open_adapter(choice: &AdapterChoice, options: &OpenOptions) -> Result<(wgpu::Device, wgpu::Queue)> {
     let (adapter, report) = find(choice)?;
-    let offered = adapter.limits();
-    let limits = wgpu::Limits {
-        max_storage_buffer_binding_size: offered.max_storage_buffer_binding_size,
-        max_buffer_size: offered.max_buffer_size,
-        ..wgpu::Limits::defaults()
-    };
     let request = adapter.request_device(&wgpu::DeviceDescriptor {
         label: Some("kvarto"),
-        required_features: adapter.features() & wgpu::Features::TIMESTAMP_QUERY,
-        // What kernels need was checked by `floor_refusal`; textures and vertices may be poorer.
-        required_limits: limits.or_worse_values_from(&offered),
+        required_features: options.without.of(adapter.features()),
+        required_limits: options.limits.over(&report.limits, &report.title())?,
         // Our buffers are large already: pooling several in one block would only round them up.
         memory_hints: wgpu::MemoryHints::MemoryUsage,
         ..Default::default()
@@ -255,39 +250,47 @@ fn floor_refusal(limits: &wgpu::Limits) -> Option<String> {
     (!missing.is_empty()).then(|| missing.join(", "))
 }
 
-/// What a device can do, and what plans should know of it.
+/// Refuses a caller's device that lacks WebGPU's default limits for compute.
+pub(super) fn check_device(device: &wgpu::Device) -> Result<()> {
+    let Some(refusal) = floor_refusal(&device.limits()) else { return Ok(()) };
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!("a device of {:?} has too low limits: {refusal}", device.adapter_info().name),
+        "request it with wgpu::Limits::defaults() or better",
+    ))
+}
+
+/// What a device can do under the masks of `options`, and what plans should know of it.
 pub(super) fn caps_of(device: &wgpu::Device, options: &OpenOptions) -> Result<Caps> {
     let info = device.adapter_info();
-    let limits = device.limits();
-    if let Some(refusal) = floor_refusal(&limits) {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("a device of {:?} has too low limits: {refusal}", info.name),
-            "request it with wgpu::Limits::defaults() or better",
-        ));
-    }
+    let own = device.limits();
+    let limits = options.limits.over(&own, &format!("{:?}", info.name))?;
+    let features = options.without.of(device.features());
     let software = is_software(&info);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32;
-    let timestamps = options.timestamps && device.features().contains(wgpu::Features::TIMESTAMP_QUERY);
-    let binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
+    let f16 = features.contains(wgpu::Features::SHADER_F16);
+    let subgroups = features.contains(wgpu::Features::SUBGROUP);
     Ok(Caps {
         kind: BackendKind::Wgpu,
         api: api_name(info.backend).into(),
         driver: driver_text(&info),
         device_type: device_type(&info).into(),
         software,
-        tier: "floor".into(),
-        max_binding_bytes: options.binding_limit.map_or(binding, |l| l.min(binding)) / 16 * 16,
+        tier: if f16 || subgroups { "native" } else { "floor" }.into(),
+        max_binding_bytes: limits.max_storage_buffer_binding_size.min(limits.max_buffer_size) / 16 * 16,
         max_buffer_bytes: limits.max_buffer_size / 16 * 16,
         max_workgroup_bytes: limits.max_compute_workgroup_storage_size,
         max_invocations: limits.max_compute_invocations_per_workgroup,
         max_workgroups_per_dimension: limits.max_compute_workgroups_per_dimension,
         max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
-        offset_alignment: u64::from(limits.min_storage_buffer_offset_alignment).max(16),
+        offset_alignment: u64::from(own.min_storage_buffer_offset_alignment).max(16),
         // Enough to fill the largest cards there are; more only gives the merge more to do (measured on an H200).
         target_workgroups: if software { 4 * threads } else { 2048 },
-        timestamps,
-        features: if timestamps { vec!["timestamp_query".into()] } else { Vec::new() },
+        timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+        f16,
+        subgroups: subgroups.then_some((info.subgroup_min_size, info.subgroup_max_size)),
+        features: features.iter_names().map(|(name, _)| name.to_lowercase()).collect(),
+        masked: masked(&options.limits, options.without),
         max_submission_ms: options.max_submission_ms.unwrap_or(if software { 0 } else { 50 }),
         adapter: info.name,
     })

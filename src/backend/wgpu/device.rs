@@ -5,6 +5,7 @@ use super::buffers::Buffers;
 use super::encode::{self, Encoding};
 use super::groups::Groups;
 use super::health::{ErrorSink, scoped};
+use super::mask::{LimitMask, Without};
 use super::pipelines::Pipelines;
 use super::poller::Poller;
 use super::read::Staging;
@@ -29,8 +30,10 @@ const MOST_PENDING_BYTES: u64 = 64 << 20;
 /// How to open a backend.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Pretends that storage bindings end at this many bytes, as on a poorer adapter.
-    pub binding_limit: Option<u64>,
+    /// Limits that the device is held to, as on a poorer adapter.
+    pub limits: LimitMask,
+    /// Optional features that are left unused, as on an adapter without.
+    pub without: Without,
     /// Refuses allocations that would bring the live bytes above this, as a small device would.
     pub memory_limit: Option<u64>,
     /// Longest predicted time of one submission, milliseconds, on whatever adapter; 0 for no limit. Unset: 50, none for
@@ -45,8 +48,6 @@ pub struct OpenOptions {
     /// Nanoseconds that every workgroup is predicted to take, whatever was measured: for tests, whose splits must not
     /// depend on a machine's speed.
     pub assumed_group_ns: Option<u32>,
-    /// Uses the device's timestamps where it has them; false as on an adapter without.
-    pub timestamps: bool,
     /// Compiles without bounds on loops. Every loop of every kernel and format must then end.
     /// The environment's `KVARTO_CHECKED=1` has the last word.
     pub trusted: bool,
@@ -61,11 +62,11 @@ pub struct OpenOptions {
 impl Default for OpenOptions {
     fn default() -> Self {
         OpenOptions {
-            binding_limit: None,
+            limits: LimitMask::default(),
+            without: Without::default(),
             memory_limit: None,
             max_submission_ms: None,
             assumed_group_ns: None,
-            timestamps: true,
             trusted: false,
             poison_workgroup: false,
             take_callbacks: true,
@@ -115,21 +116,29 @@ impl WgpuBackend {
     /// Opens an adapter.
     ///
     /// # Errors
-    /// As [`WgpuBackend::open`].
+    /// As [`WgpuBackend::open`]; also `Unsupported` for a limit above the adapter's, `Usage` for one that is too low.
     pub fn open_with(choice: &AdapterChoice, options: &OpenOptions) -> Result<Self> {
-        let (device, queue) = adapters::open_adapter(choice)?;
-        Self::from_device(device, queue, options)
+        let (device, queue) = adapters::open_adapter(choice, options)?;
+        // The adapter was found to serve; masked limits are not held to the defaults.
+        let caps = adapters::caps_of(&device, options)?;
+        Self::with_caps(device, queue, caps, options)
     }
 
     /// A backend on the caller's own device.
     ///
-    /// The device needs WebGPU's default limits for compute; kernel times need `TIMESTAMP_QUERY`. Its callbacks
-    /// are replaced unless [`OpenOptions::take_callbacks`] is false.
+    /// The device needs WebGPU's default limits for compute; kernel times need `TIMESTAMP_QUERY`, native kernels
+    /// `SHADER_F16` and `SUBGROUP`. Its callbacks are replaced unless [`OpenOptions::take_callbacks`] is false.
     ///
     /// # Errors
-    /// `Unsupported` when the device's limits are too low; `Device` when the host gives no thread.
+    /// `Unsupported` when the device's limits are too low, or lower than a mask's; `Usage` for a mask that is too low;
+    /// `Device` when the host gives no thread.
     pub fn from_device(device: wgpu::Device, queue: wgpu::Queue, options: &OpenOptions) -> Result<Self> {
+        adapters::check_device(&device)?;
         let caps = adapters::caps_of(&device, options)?;
+        Self::with_caps(device, queue, caps, options)
+    }
+
+    fn with_caps(device: wgpu::Device, queue: wgpu::Queue, caps: Caps, options: &OpenOptions) -> Result<Self> {
         let sink = ErrorSink::default();
         if options.take_callbacks {
             sink.install(&device);

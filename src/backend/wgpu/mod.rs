@@ -1,7 +1,7 @@
 //! Any GPU through WGSL: the backend over wgpu.
 //!
-//! Within WebGPU's default limits and without optional features, but for larger buffers and timestamps where
-//! the adapter has them. A submission is one write of all parameter blocks, then one compute pass for the whole
+//! A device has its adapter's limits for compute, and timestamps, 16-bit floats and subgroups where the adapter has them;
+//! masks ([`LimitMask`], [`Without`]) take any of it away. WebGPU's defaults suffice. A submission is one write of all parameter blocks, then one compute pass for the whole
 //! recording unless copies or the watchdog limit split it. Errors and the loss of the device reach the caller as
 //! `Err` from the next call on; reads that wait are woken with them.
 
@@ -11,6 +11,7 @@ mod device;
 mod encode;
 mod groups;
 mod health;
+mod mask;
 mod pipelines;
 mod poller;
 mod read;
@@ -22,3 +23,4 @@ mod work;
 pub use adapters::{AdapterChoice, AdapterReport, adapters};
 pub use device::{OpenOptions, WgpuBackend};
 pub use health::ErrorSink;
+pub use mask::{Limit, LimitBase, LimitMask, Without};
