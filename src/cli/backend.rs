@@ -1,9 +1,37 @@
 //! `--backend`: which one, and why.
 
+use super::arguments;
 use super::mask_flags::MaskFlags;
+use clap::Args;
 use kvarto::backend::wgpu::{AdapterChoice, OpenOptions, WgpuBackend};
 use kvarto::backend::{Backend, CpuBackend};
 use kvarto::{Error, ErrorKind, Result};
+
+/// Which backend, and how it is driven.
+#[derive(Clone, Debug, Default, Args)]
+pub struct BackendFlags {
+    #[arg(long, default_value = "auto", help = help())]
+    pub backend: String,
+    /// Threads of the CPU backend; 0 for all cores
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 0, value_name = "N")]
+    pub threads: usize,
+    /// Split work for a GPU that is predicted to take longer than this many milliseconds; 0 for never [default: 50, and
+    /// never on a software adapter]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::milliseconds, value_name = "MS")]
+    pub max_submission_ms: Option<u32>,
+    #[command(flatten)]
+    pub masks: MaskFlags,
+}
+
+impl BackendFlags {
+    /// What `--backend` asks for.
+    ///
+    /// # Errors
+    /// As [`parse`].
+    pub fn wanted(&self) -> Result<Wanted> {
+        parse(&self.backend, &self.masks)
+    }
+}
 
 /// An opened backend and the reason for it.
 pub struct Chosen {
@@ -63,38 +91,42 @@ fn named(word: &str) -> Result<Wanted> {
     }
 }
 
-/// Opens what is wanted, a GPU under the masks; `threads` is for the CPU, 0 for all.
+/// Opens what is wanted, to be driven as `flags` say.
 ///
 /// # Errors
-/// `Unsupported` when no such adapter serves, or none has what `masks` asks for; `Usage` for masks of the CPU.
-pub fn open(wanted: &Wanted, masks: &MaskFlags, threads: usize) -> Result<Chosen> {
-    let options = masks.options()?;
-    let cpu = |why: String| {
-        masks.refuse_on_cpu(&why)?;
-        Ok(Chosen { backend: Box::new(CpuBackend::new(threads)?), why })
-    };
+/// `Unsupported` when no such adapter serves, or none has what masks ask for; `Usage` for masks of the CPU.
+pub fn open(wanted: &Wanted, flags: &BackendFlags) -> Result<Chosen> {
     match wanted {
-        Wanted::Auto => {
-            let why = "auto: the first hardware adapter (CUDA is not built yet)";
-            match gpu(&AdapterChoice::Auto { allow_software: false }, &options, why.into()) {
-                // A limit that the adapter lacks is no reason to take another backend.
-                Err(error) if error.kind() == ErrorKind::Unsupported && masks.empty() => {
-                    log::debug!("auto: {error}");
-                    cpu("auto: no hardware adapter that runs the kernels (CUDA is not built yet)".into())
-                }
-                other => other,
-            }
-        }
-        Wanted::Cpu => cpu("asked for".into()),
+        Wanted::Auto => auto(flags),
+        Wanted::Cpu => cpu(flags, "asked for".into()),
         Wanted::Gpu(choice @ AdapterChoice::Auto { .. }) => {
-            gpu(choice, &options, "asked for: the best adapter that wgpu sees".into())
+            gpu(choice, flags, "asked for: the best adapter that wgpu sees".into())
         }
-        Wanted::Gpu(choice) => gpu(choice, &options, "asked for".into()),
+        Wanted::Gpu(choice) => gpu(choice, flags, "asked for".into()),
     }
 }
 
-fn gpu(choice: &AdapterChoice, options: &OpenOptions, why: String) -> Result<Chosen> {
-    Ok(Chosen { backend: Box::new(WgpuBackend::open_with(choice, options)?), why })
+fn auto(flags: &BackendFlags) -> Result<Chosen> {
+    let why = "auto: the first hardware adapter (CUDA is not built yet)";
+    match gpu(&AdapterChoice::Auto { allow_software: false }, flags, why.into()) {
+        // A limit that the adapter lacks is no reason to take another backend.
+        Err(error) if error.kind() == ErrorKind::Unsupported && flags.masks.empty() => {
+            log::debug!("auto: {error}");
+            cpu(flags, "auto: no hardware adapter that runs the kernels (CUDA is not built yet)".into())
+        }
+        other => other,
+    }
+}
+
+fn gpu(choice: &AdapterChoice, flags: &BackendFlags, why: String) -> Result<Chosen> {
+    let options = OpenOptions { max_submission_ms: flags.max_submission_ms, ..flags.masks.options()? };
+    let backend = WgpuBackend::open_with(choice, &options)?;
+    Ok(Chosen { backend: Box::new(backend), why })
+}
+
+fn cpu(flags: &BackendFlags, why: String) -> Result<Chosen> {
+    flags.masks.refuse_on_cpu(&why)?;
+    Ok(Chosen { backend: Box::new(CpuBackend::new(flags.threads)?), why })
 }
 
 fn unknown(word: &str) -> Error {

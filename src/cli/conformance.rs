@@ -2,6 +2,7 @@
 
 mod report;
 
+use super::backend::BackendFlags;
 use super::mask_flags::MaskFlags;
 use super::{backend, doctor, output};
 use clap::Args;
@@ -74,7 +75,8 @@ pub fn run(command: &ConformanceCommand) -> anyhow::Result<ExitCode> {
     let mut tested = Vec::new();
     match (&command.backend, wanted) {
         (Some(word), Some(wanted)) => {
-            let mut backend = backend::open(&wanted, masks, 0)?.backend;
+            let mut backend =
+                backend::open(&wanted, &BackendFlags { masks: masks.clone(), ..BackendFlags::default() })?.backend;
             tested.push(suite(word, backend.as_mut(), &options));
         }
         _ => {
