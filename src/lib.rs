@@ -8,6 +8,10 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+// Files that unit tests share with the test programs name the library from outside.
+#[cfg(test)]
+extern crate self as kvarto;
+
 pub mod error;
 pub mod shape;
 

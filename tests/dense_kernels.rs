@@ -4,7 +4,6 @@
 //! comparison, what it writes beside its rows changes the pattern.
 
 mod dense;
-#[cfg(feature = "wgpu")]
 mod support;
 
 use dense::halves::{add_of_one_row_to_every_row, gates_of_halves_of_one_buffer, head_norm_of_heads_side_by_side};

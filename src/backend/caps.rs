@@ -67,7 +67,8 @@ pub struct Caps {
     pub features: Vec<String>,
     /// What was masked when the device was opened (`limits=webgpu-default`, `without f16`); empty where nothing was.
     pub masked: Vec<String>,
-    /// Longest time one submission may be predicted to take, milliseconds; 0 for no limit.
+    /// Longest time one submission may be predicted to take, milliseconds; 0 for no limit. Recordings above it are split
+    /// at their boundaries.
     pub max_submission_ms: u32,
 }
 

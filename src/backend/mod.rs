@@ -82,7 +82,13 @@ pub trait Backend: Send {
     /// Compiles a kernel, or finds it compiled. Slow; belongs in warm-up.
     fn prepare(&mut self, specialisation: &Specialisation) -> Result<PipelineId>;
 
-    /// Queues a recording: one pass unless copies or the watchdog limit split it.
+    /// Queues a recording: one pass unless copies or [`Caps::max_submission_ms`] split it. What is predicted to take
+    /// longer goes in several submissions, cut at boundaries ([`Recording::boundary`]) and nowhere else; the id is the
+    /// last one's.
+    ///
+    /// # Errors
+    /// `Shape` for commands that do not fit; `OutOfMemory` when there is no room to begin. Nothing of the recording has
+    /// run then. After `Device` and `DeviceLost`, parts of it may have.
     fn submit(&mut self, recording: Recording) -> Result<SubmissionId>;
 
     /// The newest submission known to be complete, or the error that the device reported since.
@@ -105,6 +111,18 @@ pub trait Backend: Send {
 
     /// Pipelines made so far.
     fn pipelines_made(&self) -> u64;
+
+    /// Workgroups of `pipeline` that are predicted to take as long as one submission may ([`Caps::max_submission_ms`]):
+    /// at least 1, and `u32::MAX` without a limit. No backend cuts a dispatch; who records a longer one can make
+    /// several of it with boundaries between them, as the engine and the model do.
+    fn groups_a_submission(&self, _pipeline: PipelineId) -> u32 {
+        u32::MAX
+    }
+
+    /// How often [`Backend::submit`] cut a recording because of [`Caps::max_submission_ms`], so far.
+    fn splits(&self) -> u64 {
+        0
+    }
 
     /// After `true`, making a new pipeline is an error: a step must not compile anything.
     fn forbid_new_pipelines(&mut self, forbid: bool);

@@ -90,7 +90,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Marks a place where the work may be split into submissions.
+    /// Marks a place where the work may be split into submissions: between dispatches that may take long. It costs
+    /// nothing where no split is due.
     pub fn boundary(&mut self) {
         self.commands.push(Command::Boundary);
     }

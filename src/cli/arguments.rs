@@ -93,6 +93,11 @@ pub fn count(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("a whole number from 0 to {} is wanted", usize::MAX))
 }
 
+/// Milliseconds; the error states the range.
+pub fn milliseconds(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("a whole number from 0 to {} is wanted", u32::MAX))
+}
+
 /// A seed; the error states the range.
 pub fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("a whole number from 0 to {} is wanted", u64::MAX))

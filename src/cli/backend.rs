@@ -1,8 +1,37 @@
 //! `--backend`: which one, and why.
 
+use super::arguments;
+use super::mask_flags::MaskFlags;
+use clap::Args;
 use kvarto::backend::wgpu::{AdapterChoice, OpenOptions, WgpuBackend};
 use kvarto::backend::{Backend, CpuBackend};
 use kvarto::{Error, ErrorKind, Result};
+
+/// Which backend, and how it is driven.
+#[derive(Clone, Debug, Default, Args)]
+pub struct BackendFlags {
+    #[arg(long, default_value = "auto", help = help())]
+    pub backend: String,
+    /// Threads of the CPU backend; 0 for all cores
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 0, value_name = "N")]
+    pub threads: usize,
+    /// Split work for a GPU that is predicted to take longer than this many milliseconds; 0 for never [default: 50, and
+    /// never on a software adapter]
+    #[arg(long, allow_negative_numbers = true, value_parser = arguments::milliseconds, value_name = "MS")]
+    pub max_submission_ms: Option<u32>,
+    #[command(flatten)]
+    pub masks: MaskFlags,
+}
+
+impl BackendFlags {
+    /// What `--backend` asks for.
+    ///
+    /// # Errors
+    /// As [`parse`].
+    pub fn wanted(&self) -> Result<Wanted> {
+        parse(&self.backend, &self.masks)
+    }
+}
 
 /// An opened backend and the reason for it.
 pub struct Chosen {
@@ -28,11 +57,20 @@ pub fn help() -> String {
     format!("{WORDS}; N counts an API's adapters from 0 as `kvarto doctor` lists them")
 }
 
-/// Reads the flag's word.
+/// Reads the flag's word, and looks at the masks that go with it.
 ///
 /// # Errors
-/// `Usage` for a word that is not known; `Unsupported` for one that this build cannot serve.
-pub fn parse(word: &str) -> Result<Wanted> {
+/// `Usage` for a word that is not known, and for masks of the CPU; `Unsupported` for one that this build cannot serve.
+pub fn parse(word: &str, masks: &MaskFlags) -> Result<Wanted> {
+    masks.options()?;
+    let wanted = named(word)?;
+    if wanted == Wanted::Cpu {
+        masks.refuse_on_cpu("asked for")?;
+    }
+    Ok(wanted)
+}
+
+fn named(word: &str) -> Result<Wanted> {
     let (name, number) = match word.split_once(':') {
         None => (word, None),
         Some((name, number)) => (name, Some(number.parse::<usize>().map_err(|_| unknown(word))?)),
@@ -53,45 +91,42 @@ pub fn parse(word: &str) -> Result<Wanted> {
     }
 }
 
-/// Opens what is wanted; `threads` is for the CPU, 0 for all.
+/// Opens what is wanted, to be driven as `flags` say.
 ///
 /// # Errors
-/// `Unsupported` when no such adapter serves.
-pub fn open(wanted: &Wanted, threads: usize) -> Result<Chosen> {
+/// `Unsupported` when no such adapter serves, or none has what masks ask for; `Usage` for masks of the CPU.
+pub fn open(wanted: &Wanted, flags: &BackendFlags) -> Result<Chosen> {
     match wanted {
-        Wanted::Auto => auto(threads),
-        Wanted::Cpu => cpu(threads, "asked for".into()),
+        Wanted::Auto => auto(flags),
+        Wanted::Cpu => cpu(flags, "asked for".into()),
         Wanted::Gpu(choice @ AdapterChoice::Auto { .. }) => {
-            gpu(choice, "asked for: the best adapter that wgpu sees".into())
+            gpu(choice, flags, "asked for: the best adapter that wgpu sees".into())
         }
-        Wanted::Gpu(choice) => gpu(choice, "asked for".into()),
+        Wanted::Gpu(choice) => gpu(choice, flags, "asked for".into()),
     }
 }
 
-fn auto(threads: usize) -> Result<Chosen> {
+fn auto(flags: &BackendFlags) -> Result<Chosen> {
     let why = "auto: the first hardware adapter (CUDA is not built yet)";
-    match gpu(&AdapterChoice::Auto { allow_software: false }, why.into()) {
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
+    match gpu(&AdapterChoice::Auto { allow_software: false }, flags, why.into()) {
+        // A limit that the adapter lacks is no reason to take another backend.
+        Err(error) if error.kind() == ErrorKind::Unsupported && flags.masks.empty() => {
             log::debug!("auto: {error}");
-            cpu(threads, "auto: no hardware adapter that runs the kernels (CUDA is not built yet)".into())
+            cpu(flags, "auto: no hardware adapter that runs the kernels (CUDA is not built yet)".into())
         }
         other => other,
     }
 }
 
-fn gpu(choice: &AdapterChoice, why: String) -> Result<Chosen> {
-    let backend = WgpuBackend::open_with(choice, &trusting())?;
+fn gpu(choice: &AdapterChoice, flags: &BackendFlags, why: String) -> Result<Chosen> {
+    let options = OpenOptions { max_submission_ms: flags.max_submission_ms, ..flags.masks.options()? };
+    let backend = WgpuBackend::open_with(choice, &options)?;
     Ok(Chosen { backend: Box::new(backend), why })
 }
 
-/// All kernels and formats of the program are the library's own: their loops end, and need no bounds beside their own.
-/// On an H200, bounds cost a decode a quarter of its time.
-pub fn trusting() -> OpenOptions {
-    OpenOptions { trusted: true, ..OpenOptions::default() }
-}
-
-fn cpu(threads: usize, why: String) -> Result<Chosen> {
-    Ok(Chosen { backend: Box::new(CpuBackend::new(threads)?), why })
+fn cpu(flags: &BackendFlags, why: String) -> Result<Chosen> {
+    flags.masks.refuse_on_cpu(&why)?;
+    Ok(Chosen { backend: Box::new(CpuBackend::new(flags.threads)?), why })
 }
 
 fn unknown(word: &str) -> Error {

@@ -2,8 +2,7 @@
 
 mod report;
 
-use super::arguments;
-use super::backend::{self, Chosen};
+use super::backend::{self, BackendFlags, Chosen};
 use super::cache_flags::CacheFlags;
 use super::models::Bar;
 use super::output::{self, say};
@@ -87,11 +86,8 @@ struct GenerateFlags {
 
 #[derive(Debug, Args)]
 struct CommonFlags {
-    #[arg(long, default_value = "auto", help = backend::help())]
-    backend: String,
-    /// Threads of the CPU backend; 0 for all cores
-    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 0, value_name = "N")]
-    threads: usize,
+    #[command(flatten)]
+    backend: BackendFlags,
     /// Write JSON
     #[arg(long)]
     json: bool,
@@ -217,7 +213,7 @@ fn generate(flags: &GenerateFlags) -> anyhow::Result<(serde_json::Value, String)
 }
 
 fn open(flags: &CommonFlags) -> kvarto::Result<(Box<dyn Backend>, Caps)> {
-    let Chosen { backend, why } = backend::open(&backend::parse(&flags.backend)?, flags.threads)?;
+    let Chosen { backend, why } = backend::open(&flags.backend.wanted()?, &flags.backend)?;
     let caps = backend.caps().clone();
     say(&format!("backend   {} ({why})", caps.title()));
     Ok((backend, caps))

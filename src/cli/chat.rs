@@ -3,7 +3,7 @@
 mod lines;
 
 use super::arguments;
-use super::backend::{self, Chosen};
+use super::backend::{self, BackendFlags, Chosen};
 use super::cache_flags::CacheFlags;
 use super::generate::introduce;
 use super::models::Bar;
@@ -39,13 +39,10 @@ pub struct ChatCommand {
     /// A name from `kvarto models list`, or a path that ends in .gguf
     #[arg(long, default_value = "smollm2-135m", value_name = "NAME-or-FILE")]
     model: String,
-    #[arg(long, default_value = "auto", help = backend::help())]
-    backend: String,
+    #[command(flatten)]
+    backend: BackendFlags,
     #[command(flatten)]
     cache: CacheFlags,
-    /// Threads of the CPU backend; 0 for all cores
-    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 0, value_name = "N")]
-    threads: usize,
 }
 
 const HELP: &str = "\
@@ -65,7 +62,7 @@ pub fn run(command: &ChatCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     if command.max_tokens == 0 {
         return Err(Error::new(ErrorKind::Usage, "--max-tokens 0", "an answer has at least one token").into());
     }
-    let wanted = backend::parse(&command.backend)?;
+    let wanted = command.backend.wanted()?;
     let bar = Bar::new();
     let path = store::resolve_or_fetch(&command.model, &bar)?;
     bar.finish();
@@ -75,7 +72,7 @@ pub fn run(command: &ChatCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     if let Some(system) = &command.system {
         refuse_control(&tokenizer, system)?;
     }
-    let Chosen { backend, why } = backend::open(&wanted, command.threads)?;
+    let Chosen { backend, why } = backend::open(&wanted, &command.backend)?;
     let caps = backend.caps().clone();
     let load = LoadOptions { page_tokens: command.cache.page_tokens, logit_rows: 1, ..LoadOptions::default() };
     let mut model = Model::load(&gguf, backend, profile, registry, &load)?;

@@ -2,6 +2,8 @@
 
 mod report;
 
+use super::backend::BackendFlags;
+use super::mask_flags::MaskFlags;
 use super::{backend, doctor, output};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -19,6 +21,8 @@ use std::time::Instant;
 pub struct ConformanceCommand {
     #[arg(long, value_name = "WORD", help = one_backend())]
     backend: Option<String>,
+    #[command(flatten)]
+    masks: MaskFlags,
     /// A part of the suite that meets every value of every factor at least once
     #[arg(long)]
     quick: bool,
@@ -62,14 +66,17 @@ impl Tested {
 /// Runs the command: 0 when all passed, 1 when something failed, 3 when no adapter serves.
 pub fn run(command: &ConformanceCommand) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
-    let wanted = command.backend.as_deref().map(backend::parse).transpose()?;
+    let masks = &command.masks;
+    let wanted = command.backend.as_deref().map(|word| backend::parse(word, masks)).transpose()?;
+    let open = masks.options()?;
     // Before the work: a slip in the path costs no run.
     let out = command.out.as_deref().map(create).transpose()?;
     let options = Options { quick: command.quick, ..Options::default() };
     let mut tested = Vec::new();
     match (&command.backend, wanted) {
         (Some(word), Some(wanted)) => {
-            let mut backend = backend::open(&wanted, 0)?.backend;
+            let mut backend =
+                backend::open(&wanted, &BackendFlags { masks: masks.clone(), ..BackendFlags::default() })?.backend;
             tested.push(suite(word, backend.as_mut(), &options));
         }
         _ => {
@@ -77,7 +84,7 @@ pub fn run(command: &ConformanceCommand) -> anyhow::Result<ExitCode> {
                 let refusal = adapter.as_ref().and_then(|a| a.refusal.clone());
                 tested.push(match refusal {
                     Some(reason) => Tested { word, outcome: Outcome::Refused(reason) },
-                    None => match doctor::open(adapter.as_ref()) {
+                    None => match doctor::open(adapter.as_ref(), &open) {
                         Ok(mut backend) => suite(&word, backend.as_mut(), &options),
                         Err(error) => Tested { word, outcome: Outcome::Fault(error) },
                     },

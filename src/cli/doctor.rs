@@ -3,9 +3,10 @@
 mod json;
 mod text;
 
+use super::mask_flags::MaskFlags;
 use super::output;
 use clap::Args;
-use kvarto::backend::wgpu::{AdapterChoice, AdapterReport, WgpuBackend, adapters};
+use kvarto::backend::wgpu::{AdapterChoice, AdapterReport, OpenOptions, WgpuBackend, adapters};
 use kvarto::backend::{Backend, Caps, CpuBackend};
 use kvarto::selftest::{self, FORMATS, HEAD_SIZES, KernelReport, SelfTest, Support, Verdict};
 use kvarto::{Error, ErrorKind, Result};
@@ -19,6 +20,8 @@ pub struct DoctorCommand {
     /// Look at one adapter only: cpu, or the API with its number (vulkan, vulkan:1, gl:0)
     #[arg(long, value_name = "WORD")]
     pub adapter: Option<String>,
+    #[command(flatten)]
+    masks: MaskFlags,
     /// Write JSON
     #[arg(long)]
     pub json: bool,
@@ -56,11 +59,15 @@ impl Examined {
 
 /// Runs the command.
 pub fn run(command: &DoctorCommand) -> anyhow::Result<ExitCode> {
+    let options = command.masks.options()?;
+    if command.adapter.as_deref() == Some("cpu") {
+        command.masks.refuse_on_cpu("asked for")?;
+    }
     let test = SelfTest::new();
     let mut examined = Vec::new();
     for candidate in candidates(command.adapter.as_deref())? {
         log::info!("looking at {}", candidate.0);
-        examined.push(examine(candidate, &test));
+        examined.push(examine(candidate, &options, &test));
     }
     let cuda = command.adapter.is_none();
     let out = match command.json {
@@ -107,17 +114,17 @@ pub(super) fn candidates(word: Option<&str>) -> Result<Vec<Candidate>> {
 }
 
 /// The adapter's backend, the CPU without one.
-pub(super) fn open(report: Option<&AdapterReport>) -> Result<Box<dyn Backend>> {
+pub(super) fn open(report: Option<&AdapterReport>, options: &OpenOptions) -> Result<Box<dyn Backend>> {
     Ok(match report {
         None => Box::new(CpuBackend::new(0)?),
         Some(r) => {
             let choice = AdapterChoice::Api { api: r.api.clone(), index: r.index };
-            Box::new(WgpuBackend::open_with(&choice, &super::backend::trusting())?)
+            Box::new(WgpuBackend::open_with(&choice, options)?)
         }
     })
 }
 
-fn examine((word, report): Candidate, test: &SelfTest) -> Examined {
+fn examine((word, report): Candidate, options: &OpenOptions, test: &SelfTest) -> Examined {
     let start = Instant::now();
     let mut found = Examined {
         word,
@@ -130,7 +137,7 @@ fn examine((word, report): Candidate, test: &SelfTest) -> Examined {
         time: Duration::ZERO,
     };
     if found.refusal().is_none()
-        && let Err(error) = found.look(test)
+        && let Err(error) = found.look(options, test)
     {
         found.fault = Some(error);
     }
@@ -139,8 +146,8 @@ fn examine((word, report): Candidate, test: &SelfTest) -> Examined {
 }
 
 impl Examined {
-    fn look(&mut self, test: &SelfTest) -> Result<()> {
-        let mut backend = open(self.report.as_ref())?;
+    fn look(&mut self, options: &OpenOptions, test: &SelfTest) -> Result<()> {
+        let mut backend = open(self.report.as_ref(), options)?;
         self.caps = Some(backend.caps().clone());
         self.kernels = selftest::kernels(backend.as_mut())?;
         log::info!("{}: kernels after {:?}", self.word, self.kernels.iter().map(|k| k.time).sum::<Duration>());
@@ -148,7 +155,7 @@ impl Examined {
         for (format, known_nmse) in FORMATS {
             let backend = match held.take() {
                 Some(backend) => backend,
-                None => open(self.report.as_ref())?,
+                None => open(self.report.as_ref(), options)?,
             };
             let (back, verdict) = test.run(backend, format, known_nmse);
             // After a fault the device itself may be in trouble: the next format gets a fresh one.
@@ -158,7 +165,7 @@ impl Examined {
         }
         let mut backend = match held {
             Some(backend) => backend,
-            None => open(self.report.as_ref())?,
+            None => open(self.report.as_ref(), options)?,
         };
         self.formats = selftest::formats(backend.as_mut(), &HEAD_SIZES)?;
         Ok(())

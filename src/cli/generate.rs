@@ -1,7 +1,7 @@
 //! `kvarto generate`: a prompt in, an answer out, and one line of figures.
 
 use super::arguments;
-use super::backend::{self, Chosen};
+use super::backend::{self, BackendFlags, Chosen};
 use super::cache_flags::CacheFlags;
 use super::models::Bar;
 use super::output::{self, Out, say};
@@ -46,13 +46,10 @@ pub struct GenerateCommand {
     /// A name from `kvarto models list`, or a path that ends in .gguf
     #[arg(long, default_value = "smollm2-135m", value_name = "NAME-or-FILE")]
     model: String,
-    #[arg(long, default_value = "auto", help = backend::help())]
-    backend: String,
+    #[command(flatten)]
+    backend: BackendFlags,
     #[command(flatten)]
     cache: CacheFlags,
-    /// Threads of the CPU backend; 0 for all cores
-    #[arg(long, allow_negative_numbers = true, value_parser = arguments::count, default_value_t = 0, value_name = "N")]
-    threads: usize,
     /// What to time, shown at the end
     #[arg(long, value_enum, default_value_t = TimingWord::None)]
     timing: TimingWord,
@@ -86,7 +83,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     };
     let registry = Registry::builtin();
     let profile = command.cache.profile(&registry)?;
-    let wanted = backend::parse(&command.backend)?;
+    let wanted = command.backend.wanted()?;
     let text = prompt(command)?;
 
     let bar = Bar::new();
@@ -104,7 +101,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     }
     check_context(ids.len(), command.max_tokens, config.context_length)?;
 
-    let Chosen { backend, why } = backend::open(&wanted, command.threads)?;
+    let Chosen { backend, why } = backend::open(&wanted, &command.backend)?;
     let caps = backend.caps().clone();
     let load = LoadOptions {
         page_tokens: command.cache.page_tokens,

@@ -8,6 +8,7 @@ mod chat;
 mod conformance;
 mod doctor;
 mod generate;
+mod mask_flags;
 pub mod models;
 mod output;
 mod plan;

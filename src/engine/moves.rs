@@ -1,6 +1,7 @@
 //! Moving page bytes: sealing, converting, reopening and copy-on-write, as dispatches of a step.
 
 use super::pipelines::Key;
+use super::step::parts;
 use super::storage::Group;
 use crate::backend::{Backend, BufferSlice, Recording};
 use crate::error::Result;
@@ -67,17 +68,23 @@ pub(super) fn record(
             }
             continue;
         }
-        let items_at = tables.len() as u32;
-        let items = batch.len() as u32;
+        let first = tables.len() as u32;
         tables.extend(batch.iter().flat_map(|t| [t.from.1, t.to.1, t.valid_tokens, 0]));
-        if from == to {
-            let pipeline = group.pipeline(backend, Key::Copy(from.side, from.format))?;
-            let buffers = copy_slots::Buffers { slab: src, tables: table_slice };
-            recording.dispatch(copy_slots::dispatch(pipeline, &buffers, &copy_slots::Args { items, items_at }));
-        } else {
-            let pipeline = group.pipeline(backend, Key::Convert(from.side, from.format, to.format))?;
-            let buffers = convert::Buffers { src_slab: src, dst_slab: dst, tables: table_slice };
-            recording.dispatch(convert::dispatch(pipeline, &buffers, &convert::Args { items, items_at }));
+        let key = match from == to {
+            true => Key::Copy(from.side, from.format),
+            false => Key::Convert(from.side, from.format, to.format),
+        };
+        let pipeline = group.pipeline(backend, key)?;
+        for part in parts(backend, pipeline, batch.len() as u32, 1) {
+            let (items, items_at) = (part.len() as u32, first + part.start * convert::ITEM_WORDS as u32);
+            recording.dispatch(if from == to {
+                let buffers = copy_slots::Buffers { slab: src, tables: table_slice };
+                copy_slots::dispatch(pipeline, &buffers, &copy_slots::Args { items, items_at })
+            } else {
+                let buffers = convert::Buffers { src_slab: src, dst_slab: dst, tables: table_slice };
+                convert::dispatch(pipeline, &buffers, &convert::Args { items, items_at })
+            });
+            recording.boundary();
         }
     }
     Ok(())

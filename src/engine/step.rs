@@ -1,18 +1,17 @@
 //! One step: append, attend, and the caller's own kernels between them, in one recording.
 
 mod finish;
+mod record;
+
+pub(super) use record::parts;
 
 use super::Engine;
 use super::journal::Journal;
 use super::moves;
-use super::pipelines::Key;
 use super::prepare::{Prepared, no_layer};
 use crate::backend::{Backend, BufferSlice, Recording, SubmissionId, read_blocking};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::attention::{AttentionArgs, AttentionBuffers, ROW_WORDS};
-use crate::kernel::{RowView, append, decode, mean, merge, prefill, query};
-use crate::plan::{Round, Route};
-use crate::shape::Side;
+use crate::kernel::RowView;
 use std::collections::BTreeSet;
 
 /// K, V or Q of a step: `[rows][heads][dim]` in f32.
@@ -44,6 +43,9 @@ pub struct StepReport {
     pub read_bytes: u64,
     /// The last submission; `None` when all went into the caller's encoder.
     pub submission: Option<SubmissionId>,
+    /// How often the step's work was cut because it was predicted to take longer than one submission may
+    /// ([`crate::backend::Caps::max_submission_ms`]).
+    pub splits: u64,
 }
 
 /// A step in the making. Dropped unfinished, it leaves every sequence with the tokens it had.
@@ -55,14 +57,17 @@ pub struct Step<'e> {
     appended: BTreeSet<usize>,
     staged: usize,
     begun: bool,
-    /// Why the tables could not be made; nothing can be recorded then.
+    /// Why the tables could not be made, or work could not be submitted; nothing can be recorded then.
     failed: Option<Error>,
     executed: bool,
     submission: Option<SubmissionId>,
+    /// The backend's count of splits when the step began.
+    splits_before: u64,
 }
 
 impl<'e> Step<'e> {
     pub(super) fn new(engine: &'e mut Engine, prepared: Prepared, journal: Journal) -> Self {
+        let splits_before = engine.backend.splits();
         Step {
             engine,
             prepared,
@@ -74,6 +79,7 @@ impl<'e> Step<'e> {
             failed: None,
             executed: false,
             submission: None,
+            splits_before,
         }
     }
 
@@ -93,7 +99,9 @@ impl<'e> Step<'e> {
         self.engine.backend.as_mut()
     }
 
-    /// The recording, for the caller's own dispatches: they run in the order of the calls.
+    /// The recording, for the caller's own dispatches: they run in the order of the calls. A [`Recording::boundary`]
+    /// between long ones lets a step that would keep the device for too long go in several submissions; the engine's own
+    /// work has them.
     pub fn recording(&mut self) -> &mut Recording {
         &mut self.recording
     }
@@ -108,11 +116,11 @@ impl<'e> Step<'e> {
 
     /// Uploads tables and records the moves: once, before the first work.
     fn begin(&mut self) -> Result<()> {
-        if self.begun {
-            return Ok(());
-        }
         if let Some(error) = &self.failed {
             return Err(error.clone());
+        }
+        if self.begun {
+            return Ok(());
         }
         let result = self.upload();
         match &result {
@@ -206,26 +214,7 @@ impl<'e> Step<'e> {
         self.begin()?;
         let k_in = self.view("K", k, heads * k_dim)?;
         let v_in = self.view("V", v, heads * v_dim)?;
-        let engine = &mut *self.engine;
-        let backend = engine.backend.as_mut();
-        let group = &mut engine.groups[index];
-        let plan = &self.prepared.plans[index];
-        let tables = group.tables.slice()?;
-        let means = group.mean_place(at);
-        if plan.means.1 > 0 {
-            let pipeline = group.pipeline(backend, Key::Mean)?;
-            let buffers = mean::Buffers { k_in, v_in, tables, means: group.means };
-            let args = mean::Args { items: plan.means.1, items_at: plan.means.0, means };
-            self.recording.dispatch(mean::dispatch(pipeline, heads, &buffers, &args));
-        }
-        for batch in &plan.layers[at].append {
-            let pipeline = group.pipeline(backend, Key::Append(batch.class.k, batch.class.v))?;
-            let (k_slab, v_slab) = slabs(group, batch.class)?;
-            let descs = group.descriptors.slice()?;
-            let buffers = append::Buffers { k_in, v_in, tables, descs, means: group.means, k_slab, v_slab };
-            let args = append::Args { items: batch.items, items_at: batch.items_at, rows_at: plan.rows_at, means };
-            self.recording.dispatch(append::dispatch(pipeline, heads, &buffers, &args));
-        }
+        self.record_rows(index, at, k_in, v_in)?;
         self.appended.insert(layer);
         Ok(())
     }
@@ -283,58 +272,24 @@ impl<'e> Step<'e> {
         }
     }
 
-    fn record_attention(&mut self, index: usize, at: usize, q_in: RowView, out: RowView) -> Result<()> {
-        let engine = &mut *self.engine;
-        let backend = engine.backend.as_mut();
-        let group = &mut engine.groups[index];
-        let plan = &self.prepared.plans[index];
-        let q_heads = group.shape.q_heads;
-        let (tables, q, partials) = (group.tables.slice()?, group.queries.slice()?, group.partials.slice()?);
-        let means = group.mean_place(at);
-        let (ask, unite) = (group.pipeline(backend, Key::Query)?, group.pipeline(backend, Key::Merge)?);
-        let (window, softcap, scale) = (group.window.unwrap_or(0) as u32, group.softcap, group.scale);
-        let lists_at = plan.layers[at].lists_at;
-        for Round { row_start, rows, attend, .. } in &plan.layers[at].rounds {
-            // The kernels count a round's rows from its first.
-            let (rows, rows_at) = (*rows, plan.rows_at + row_start * ROW_WORDS as u32);
-            let buffers = query::Buffers { q_in: q_in.down(*row_start), tables, means: group.means, q_out: q };
-            let args = query::Args { rows_at, rows, means, scale };
-            self.recording.dispatch(query::dispatch(ask, q_heads, &buffers, &args));
-            for batch in attend {
-                let (k_slab, v_slab) = slabs(group, batch.class)?;
-                let descs = group.descriptors.slice()?;
-                let buffers = AttentionBuffers { k_slab, v_slab, descs, tables, q, partials };
-                let args = AttentionArgs { items: batch.items, items_at: batch.items_at, rows_at, window, softcap };
-                self.recording.dispatch(match batch.route {
-                    Route::Decode(rows) => {
-                        let pipeline = group.pipeline(backend, Key::Decode(rows, batch.class.k, batch.class.v))?;
-                        decode::dispatch(pipeline, &buffers, &args)
-                    }
-                    Route::Prefill => {
-                        let pipeline = group.pipeline(backend, Key::Prefill(batch.class.k, batch.class.v))?;
-                        prefill::dispatch(pipeline, &buffers, &args)
-                    }
-                });
-            }
-            let out = out.down(*row_start);
-            let buffers = merge::Buffers { partials, tables, means: group.means, sinks: group.sinks[at], out };
-            let args = merge::Args { rows_at, rows, lists_at, means };
-            self.recording.dispatch(merge::dispatch(unite, q_heads, &buffers, &args));
-            self.recording.boundary();
-        }
-        Ok(())
-    }
-
-    /// Submits what is recorded so far.
+    /// Submits what is recorded so far: in one submission, or, above [`crate::backend::Caps::max_submission_ms`], in
+    /// several.
     ///
     /// # Errors
-    /// What the device says; the engine then refuses further steps.
+    /// `OutOfMemory` when the device had no room to begin it: the step can then only be dropped, and may be tried again.
+    /// What else the device says; the engine then refuses further steps.
     pub fn submit(&mut self) -> Result<SubmissionId> {
         let begun = self.begin();
         self.watch(begun)?;
-        self.executed = true;
+        let before = std::mem::replace(&mut self.executed, true);
         let recording = std::mem::take(&mut self.recording);
         match self.engine.backend.submit(recording) {
+            // Nothing of this recording ran, so the step is what it was before: undone, or taken back.
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                self.executed = before;
+                self.failed = Some(error.clone());
+                Err(error)
+            }
             Ok(id) => {
                 self.submission = Some(id);
                 // Nothing recorded refers to the staged rows any more: their buffers serve again.
@@ -348,7 +303,8 @@ impl<'e> Step<'e> {
         }
     }
 
-    /// Records what is pending into the caller's encoder; the caller submits it before the next step begins.
+    /// Records what is pending into the caller's encoder; the caller submits it before the next step begins. It is not
+    /// split, however long: a caller who minds calls this several times with an encoder each, say once a layer.
     ///
     /// # Errors
     /// `Unsupported` on another backend, with nothing lost; what wgpu says, and the engine then refuses further steps.
@@ -364,11 +320,6 @@ impl<'e> Step<'e> {
         let recording = std::mem::take(&mut self.recording);
         backend.record_into(&recording, encoder).inspect_err(|error| self.engine.broken = Some(error.clone()))
     }
-}
-
-fn slabs(group: &super::storage::Group, class: crate::plan::Class) -> Result<(BufferSlice, BufferSlice)> {
-    let key = |side, format| crate::page::SegmentKey { group: class.segment_group, side, format };
-    Ok((group.segment_of(key(Side::K, class.k))?, group.segment_of(key(Side::V, class.v))?))
 }
 
 fn check_view(what: &str, view: &RowView, rows: u32, width: usize) -> Result<()> {

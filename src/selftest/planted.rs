@@ -3,12 +3,17 @@
 use super::reference::worst_of;
 use super::{FORMATS, HEAD_DIM, SelfTest, TOLERANCE, Verdict};
 use crate::backend::{
-    Backend, BufferId, BufferSlice, Caps, Command, CpuBackend, Dispatch, KernelTime, PipelineId, ReadFuture, Recording,
-    Specialisation, SubmissionId, Timing, read_blocking,
+    Backend, BufferSlice, Command, CpuBackend, Dispatch, PipelineId, Recording, Specialisation, SubmissionId,
+    read_blocking,
 };
 use crate::error::Result;
+use hooked::{Hooked, Hooks};
 use std::collections::HashMap;
 use std::time::Duration;
+
+// The test programs' own backend with hooks.
+#[path = "../../tests/support/hooked.rs"]
+mod hooked;
 
 /// What goes wrong, once: the `turn`th dispatch of a kernel, and what then becomes of a binding that it writes.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +32,16 @@ enum Damage {
     Changed(fn(u32) -> u32),
 }
 
-/// The CPU's backend with a fault.
+/// Does a fault in the CPU's backend.
 struct Faulty {
-    inner: CpuBackend,
     fault: Fault,
     names: HashMap<PipelineId, &'static str>,
     seen: usize,
+}
+
+fn words(inner: &mut dyn Backend, slice: BufferSlice) -> Result<Vec<u32>> {
+    let bytes = read_blocking(inner, slice.buffer, slice.offset, slice.bytes)?;
+    Ok(bytemuck::pod_collect_to_vec(&bytes))
 }
 
 impl Faulty {
@@ -45,19 +54,14 @@ impl Faulty {
         self.seen == self.fault.turn
     }
 
-    fn words(&mut self, slice: BufferSlice) -> Result<Vec<u32>> {
-        let bytes = read_blocking(&mut self.inner, slice.buffer, slice.offset, slice.bytes)?;
-        Ok(bytemuck::pod_collect_to_vec(&bytes))
-    }
-
     /// Runs the dispatch, and does the damage.
-    fn run_faulty(&mut self, dispatch: Dispatch) -> Result<()> {
+    fn run_faulty(&self, inner: &mut dyn Backend, dispatch: Dispatch) -> Result<()> {
         let slice = dispatch.bindings[self.fault.binding];
-        let before = self.words(slice)?;
+        let before = words(inner, slice)?;
         let mut alone = Recording::new();
         alone.dispatch(dispatch);
-        self.inner.submit(alone)?;
-        let mut after = self.words(slice)?;
+        inner.submit(alone)?;
+        let mut after = words(inner, slice)?;
         let changed: Vec<usize> = (0..after.len()).filter(|&at| before[at] != after[at]).collect();
         assert!(!changed.is_empty(), "{:?} writes nothing", self.fault);
         match self.fault.damage {
@@ -67,75 +71,38 @@ impl Faulty {
                 after[at] = change(after[at]);
             }
         }
-        self.inner.write(slice.buffer, slice.offset, bytemuck::cast_slice(&after))
+        inner.write(slice.buffer, slice.offset, bytemuck::cast_slice(&after))
     }
 }
 
-impl Backend for Faulty {
-    fn submit(&mut self, recording: Recording) -> Result<SubmissionId> {
+impl Hooks for Faulty {
+    fn submit(&mut self, inner: &mut dyn Backend, recording: Recording) -> Result<SubmissionId> {
         let mut healthy = Recording::new();
         for command in recording.commands() {
             match command {
                 Command::Dispatch(dispatch) if self.due(dispatch.pipeline) => {
-                    self.inner.submit(std::mem::take(&mut healthy))?;
-                    self.run_faulty(dispatch.clone())?;
+                    inner.submit(std::mem::take(&mut healthy))?;
+                    self.run_faulty(inner, dispatch.clone())?;
                 }
                 Command::Dispatch(dispatch) => healthy.dispatch(dispatch.clone()),
                 Command::Copy { src, dst } => healthy.copy(*src, *dst)?,
                 Command::Boundary => healthy.boundary(),
             }
         }
-        self.inner.submit(healthy)
+        inner.submit(healthy)
     }
 
-    fn prepare(&mut self, specialisation: &Specialisation) -> Result<PipelineId> {
-        let id = self.inner.prepare(specialisation)?;
+    fn prepare(&mut self, inner: &mut dyn Backend, specialisation: &Specialisation) -> Result<PipelineId> {
+        let id = inner.prepare(specialisation)?;
         self.names.insert(id, specialisation.decl.name);
         Ok(id)
-    }
-
-    fn caps(&self) -> &Caps {
-        self.inner.caps()
-    }
-    fn alloc(&mut self, label: &str, bytes: u64) -> Result<BufferId> {
-        self.inner.alloc(label, bytes)
-    }
-    fn free(&mut self, buffer: BufferId) {
-        self.inner.free(buffer);
-    }
-    fn write(&mut self, buffer: BufferId, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.inner.write(buffer, offset, bytes)
-    }
-    fn poll(&mut self) -> Result<SubmissionId> {
-        self.inner.poll()
-    }
-    fn read(&mut self, buffer: BufferId, offset: u64, bytes: u64) -> Result<ReadFuture> {
-        self.inner.read(buffer, offset, bytes)
-    }
-    fn set_timing(&mut self, timing: Timing) -> Result<()> {
-        self.inner.set_timing(timing)
-    }
-    fn take_times(&mut self) -> Result<Vec<KernelTime>> {
-        self.inner.take_times()
-    }
-    fn allocated_bytes(&self) -> u64 {
-        self.inner.allocated_bytes()
-    }
-    fn peak_bytes(&self) -> u64 {
-        self.inner.peak_bytes()
-    }
-    fn pipelines_made(&self) -> u64 {
-        self.inner.pipelines_made()
-    }
-    fn forbid_new_pipelines(&mut self, forbid: bool) {
-        self.inner.forbid_new_pipelines(forbid);
     }
 }
 
 /// What the test says of the format of this number with a fault planted, which must have come about.
 fn verdict_of(test: &SelfTest, format: usize, fault: Fault) -> Verdict {
     let inner = CpuBackend::new(2).expect("threads");
-    let backend = Faulty { inner, fault, names: HashMap::new(), seen: 0 };
+    let backend = Hooked::new(inner, Faulty { fault, names: HashMap::new(), seen: 0 });
     let (format, known) = FORMATS[format];
     test.run(Box::new(backend), format, known).1
 }

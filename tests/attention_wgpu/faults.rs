@@ -1,6 +1,6 @@
 //! Edge cases of masking and softmax, and NaN: it reaches the rows that see it, and no others.
 
-use crate::on_vulkan;
+use crate::on_each;
 use kvarto::conformance::{Built, Case, Kernel, Outcome, Values};
 
 const KERNELS: [Kernel; 2] = [Kernel::Decode, Kernel::Prefill];
@@ -22,7 +22,7 @@ fn with_nan(case: &Case, key: bool) -> Built {
 
 #[test]
 fn nan_reaches_the_rows_that_see_it_and_no_others() {
-    on_vulkan(|backend| {
+    on_each(|backend| {
         for kernel in KERNELS {
             let case = Case {
                 kernel,
@@ -54,7 +54,7 @@ fn nan_reaches_the_rows_that_see_it_and_no_others() {
 
 #[test]
 fn a_query_that_is_nan_spoils_its_own_outputs_only() {
-    on_vulkan(|backend| {
+    on_each(|backend| {
         for kernel in KERNELS {
             let row_tile = if kernel == Kernel::Decode { 4 } else { 16 };
             let case = Case { kernel, sequences: vec![(70, 4)], row_tile, softcap: Some(5.0), ..Case::default() };
@@ -79,7 +79,7 @@ fn a_query_that_is_nan_spoils_its_own_outputs_only() {
 
 #[test]
 fn rows_without_a_visible_key_are_zero() {
-    on_vulkan(|backend| {
+    on_each(|backend| {
         for kernel in KERNELS {
             for sink in [None, Some(0.25)] {
                 // Rows 0 and 1 stand before the first token; the second sequence holds nothing.
@@ -107,7 +107,7 @@ fn rows_without_a_visible_key_are_zero() {
 
 #[test]
 fn softcap_does_not_overflow() {
-    on_vulkan(|backend| {
+    on_each(|backend| {
         for kernel in KERNELS {
             let row_tile = if kernel == Kernel::Decode { 1 } else { 16 };
             for logit in [100.0, 1000.0, 5000.0, 10000.0, -10000.0] {
@@ -122,7 +122,7 @@ fn softcap_does_not_overflow() {
 
 #[test]
 fn equal_scores_over_many_splits_average() {
-    on_vulkan(|backend| {
+    on_each(|backend| {
         for (kernel, row_tile) in [(Kernel::Decode, 1), (Kernel::Prefill, 16)] {
             let case = Case { kernel, row_tile, values: Values::Ramp, sequences: vec![(4096, 1)], ..Case::default() };
             let case = Case { pages_per_item: 4, kv_heads: 1, formats: |_, _| ("f32", "f32"), ..case };

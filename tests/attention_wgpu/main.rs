@@ -7,6 +7,7 @@ mod support;
 mod attend;
 mod codes;
 mod faults;
+mod gl;
 mod grid;
 mod poisoned;
 mod rows;
@@ -27,6 +28,11 @@ fn on_floor(test: impl FnOnce(&mut WgpuBackend)) {
 fn on_both_tiers(test: impl Fn(&mut WgpuBackend)) {
     on_vulkan(&test);
     on_floor(&test);
+}
+
+/// Runs `test` with the program's one device of each API, or says why not.
+fn on_each(test: impl Fn(&mut WgpuBackend)) {
+    support::gpu::on_each(test);
 }
 
 fn cpu() -> CpuBackend {

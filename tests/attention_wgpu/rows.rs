@@ -1,6 +1,6 @@
 //! append, query, mean and copy_slots against the CPU's kernels.
 
-use crate::{cpu, on_vulkan};
+use crate::{cpu, on_each};
 use kvarto::backend::{Backend, BufferSlice, CodecUse, Recording, read_blocking};
 use kvarto::conformance::{BASES, POISON, Random};
 use kvarto::format::FormatRegistry;
@@ -115,7 +115,7 @@ pub fn append_on(
 
 #[test]
 fn append_stores_the_bits_of_the_cpu() {
-    on_vulkan(|backend| {
+    on_each(|backend| {
         let mixed = SideBases { k: BASES[2].k, v: BASES[0].v };
         for (shape, formats, bases, workgroup) in [
             (shape(64, 64, 16), ("f16", "f16"), BASES[0], 64),
@@ -158,7 +158,7 @@ fn query_on(backend: &mut dyn Backend, shape: &AttentionShape, at: usize) -> Vec
 
 #[test]
 fn query_agrees_with_the_cpu() {
-    on_vulkan(|backend| {
+    on_each(|backend| {
         for (at, shape) in [shape(64, 64, 16), shape(80, 64, 16), shape(192, 128, 16)].iter().enumerate() {
             let (got, want) = (query_on(backend, shape, at), query_on(&mut cpu(), shape, at));
             let pads = want[shape.k_dim + 1..shape.k_dim + 4].iter().map(|w| f32::from_bits(*w));
@@ -195,7 +195,7 @@ fn mean_on(backend: &mut dyn Backend, shape: &AttentionShape) -> Vec<u32> {
 
 #[test]
 fn mean_agrees_with_the_cpu() {
-    on_vulkan(|backend| {
+    on_each(|backend| {
         let shape = shape(80, 128, 16);
         let (got, want) = (mean_on(backend, &shape), mean_on(&mut cpu(), &shape));
         assert!(want.iter().any(|w| *w != POISON));
@@ -218,7 +218,7 @@ fn copy_on(backend: &mut dyn Backend) -> Vec<u32> {
 
 #[test]
 fn slots_are_copied() {
-    on_vulkan(|backend| {
+    on_each(|backend| {
         let got = copy_on(backend);
         assert_eq!(got, copy_on(&mut cpu()));
         assert_eq!((got[400], got[599], got[399], got[0]), (0, 299, 399, 0));

@@ -53,6 +53,8 @@ fn bad_flags_are_usage_errors_that_name_themselves() {
         ("--max-tokens", "-5"),
         ("--max-tokens", "many"),
         ("--threads", "x"),
+        ("--max-submission-ms", "4294967296"),
+        ("--max-submission-ms", "1.5"),
         ("--exact-sink", "-1"),
         ("--exact-tail", "1k"),
         ("--page-tokens", "0"),
@@ -69,7 +71,8 @@ fn bad_flags_are_usage_errors_that_name_themselves() {
             assert!(!said.err.contains("unexpected argument") && !said.err.contains("use '--"), "{}", said.err);
         }
     }
-    for flag in ["--seed", "--top-k", "--max-tokens", "--threads", "--exact-sink", "--exact-tail", "--page-tokens"] {
+    let tokens = ["--max-tokens", "--exact-sink", "--exact-tail", "--page-tokens"];
+    for flag in ["--seed", "--top-k", "--threads", "--max-submission-ms"].into_iter().chain(tokens) {
         wrong(&["generate", "hi", flag, "-1"], 2, &[flag, "'-1'", "a whole number from 0 to "]);
         wrong_json(&["generate", "hi", "--json", flag, "-1"], 2, "usage", &[flag, "-1", "a whole number from 0 to "]);
     }

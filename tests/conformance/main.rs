@@ -1,5 +1,7 @@
 //! The numeric suite of attention: what it covers, that it sees planted errors, and how the program tells of it.
 
+#[path = "../support/hooked.rs"]
+mod hooked;
 mod planted;
 #[cfg(feature = "cli")]
 mod program;

@@ -1,10 +1,8 @@
 //! A backend that does one thing wrong once: the suite must say in which check.
 
+use crate::hooked::{Hooked, Hooks};
 use crate::{cpu, quick, sound};
-use kvarto::backend::{
-    Backend, BufferId, Caps, Command, CpuBackend, KernelTime, PipelineId, ReadFuture, Recording, Specialisation,
-    SubmissionId, Timing, read_blocking,
-};
+use kvarto::backend::{Backend, BufferId, Command, Recording, SubmissionId, read_blocking};
 use kvarto::conformance::{CheckResult, ExpectedFailure, Options, POISON, Report, Verdict, run};
 use kvarto::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
@@ -27,9 +25,8 @@ enum Fault {
     Lost,
 }
 
-/// The CPU, but for `fault` in the `at`th submission, from 1 on.
+/// Does `fault` in the `at`th submission, from 1 on.
 struct Planted {
-    inner: CpuBackend,
     fault: Fault,
     at: usize,
     submissions: usize,
@@ -37,43 +34,44 @@ struct Planted {
     buffers: BTreeMap<BufferId, (String, u64)>,
 }
 
-impl Planted {
-    fn new(fault: Fault, at: usize) -> Self {
-        Planted { inner: cpu(), fault, at, submissions: 0, buffers: BTreeMap::new() }
-    }
+/// The CPU with a fault in the `at`th submission.
+fn planted(fault: Fault, at: usize) -> Hooked<Planted> {
+    Hooked::new(cpu(), Planted { fault, at, submissions: 0, buffers: BTreeMap::new() })
+}
 
-    fn flip(&mut self, label: &str, bit: u32) -> Result<()> {
+impl Planted {
+    fn flip(&self, inner: &mut dyn Backend, label: &str, bit: u32) -> Result<()> {
         let found = self.buffers.iter().find(|(_, (of, _))| of == label);
         let (&id, &(_, bytes)) = found.expect("a buffer of this label");
-        let bytes = read_blocking(&mut self.inner, id, 0, bytes)?;
+        let bytes = read_blocking(inner, id, 0, bytes)?;
         let words: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
         let at = words.iter().position(|w| *w != POISON).expect("a word in use");
-        self.inner.write(id, at as u64 * 4, &(words[at] ^ 1 << bit).to_le_bytes())
+        inner.write(id, at as u64 * 4, &(words[at] ^ 1 << bit).to_le_bytes())
     }
 }
 
-impl Backend for Planted {
-    fn submit(&mut self, recording: Recording) -> Result<SubmissionId> {
+impl Hooks for Planted {
+    fn submit(&mut self, inner: &mut dyn Backend, recording: Recording) -> Result<SubmissionId> {
         self.submissions += 1;
         if self.submissions != self.at {
-            return self.inner.submit(recording);
+            return inner.submit(recording);
         }
         match self.fault {
             Fault::Lost => Err(Error::new(ErrorKind::DeviceLost, "the device is gone", "")),
             Fault::BitBefore(label, bit) => {
-                self.flip(label, bit)?;
-                self.inner.submit(recording)
+                self.flip(inner, label, bit)?;
+                inner.submit(recording)
             }
             Fault::BitAfter(label, bit) => {
-                let id = self.inner.submit(recording)?;
-                self.flip(label, bit)?;
+                let id = inner.submit(recording)?;
+                self.flip(inner, label, bit)?;
                 Ok(id)
             }
             Fault::Nan => {
-                let id = self.inner.submit(recording)?;
+                let id = inner.submit(recording)?;
                 let (&out, _) = self.buffers.iter().find(|(_, (label, _))| label == "out").expect("outputs");
                 // Eight elements stand ahead of the first row.
-                self.inner.write(out, 8 * 4, &f32::NAN.to_bits().to_le_bytes())?;
+                inner.write(out, 8 * 4, &f32::NAN.to_bits().to_le_bytes())?;
                 Ok(id)
             }
             Fault::Skipped(number) => {
@@ -85,64 +83,20 @@ impl Backend for Planted {
                     }
                 }
                 assert!(left.commands().len() < recording.commands().len());
-                self.inner.submit(left)
+                inner.submit(left)
             }
         }
     }
 
-    fn alloc(&mut self, label: &str, bytes: u64) -> Result<BufferId> {
-        let id = self.inner.alloc(label, bytes)?;
+    fn alloc(&mut self, inner: &mut dyn Backend, label: &str, bytes: u64) -> Result<BufferId> {
+        let id = inner.alloc(label, bytes)?;
         self.buffers.insert(id, (label.into(), bytes));
         Ok(id)
     }
 
-    fn free(&mut self, buffer: BufferId) {
+    fn free(&mut self, inner: &mut dyn Backend, buffer: BufferId) {
         self.buffers.remove(&buffer);
-        self.inner.free(buffer);
-    }
-
-    fn caps(&self) -> &Caps {
-        self.inner.caps()
-    }
-
-    fn write(&mut self, buffer: BufferId, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.inner.write(buffer, offset, bytes)
-    }
-
-    fn prepare(&mut self, specialisation: &Specialisation) -> Result<PipelineId> {
-        self.inner.prepare(specialisation)
-    }
-
-    fn poll(&mut self) -> Result<SubmissionId> {
-        self.inner.poll()
-    }
-
-    fn read(&mut self, buffer: BufferId, offset: u64, bytes: u64) -> Result<ReadFuture> {
-        self.inner.read(buffer, offset, bytes)
-    }
-
-    fn set_timing(&mut self, timing: Timing) -> Result<()> {
-        self.inner.set_timing(timing)
-    }
-
-    fn take_times(&mut self) -> Result<Vec<KernelTime>> {
-        self.inner.take_times()
-    }
-
-    fn allocated_bytes(&self) -> u64 {
-        self.inner.allocated_bytes()
-    }
-
-    fn peak_bytes(&self) -> u64 {
-        self.inner.peak_bytes()
-    }
-
-    fn pipelines_made(&self) -> u64 {
-        self.inner.pipelines_made()
-    }
-
-    fn forbid_new_pipelines(&mut self, forbid: bool) {
-        self.inner.forbid_new_pipelines(forbid);
+        inner.free(buffer);
     }
 }
 
@@ -172,16 +126,16 @@ fn caught(report: &Report, of: &CheckResult, word: &str) {
 fn a_flipped_bit_of_a_key_is_seen() {
     for kernel in ["decode", "prefill"] {
         let (of, at) = target(kernel, &FLOATS);
-        caught(&quick(&mut Planted::new(Fault::BitBefore("k", 30), at)), of, "expected");
+        caught(&quick(&mut planted(Fault::BitBefore("k", 30), at)), of, "expected");
         // In the second run it is the first that differs.
-        caught(&quick(&mut Planted::new(Fault::BitBefore("k", 30), at + 1)), of, "two runs");
+        caught(&quick(&mut planted(Fault::BitBefore("k", 30), at + 1)), of, "two runs");
     }
 }
 
 #[test]
 fn a_nan_in_the_output_is_seen() {
     let (of, at) = target("prefill", &FLOATS);
-    let report = quick(&mut Planted::new(Fault::Nan, at));
+    let report = quick(&mut planted(Fault::Nan, at));
     caught(&report, of, "NaN");
     let found = report.failures().next().and_then(|r| r.worst);
     assert!(found.is_some_and(f64::is_nan), "{found:?}");
@@ -192,7 +146,7 @@ fn a_write_that_does_not_happen_is_seen() {
     let (of, at) = target("decode", &FLOATS);
     // The query's preparation, attention, the merge.
     for number in 0..3 {
-        caught(&quick(&mut Planted::new(Fault::Skipped(number), at)), of, "NaN");
+        caught(&quick(&mut planted(Fault::Skipped(number), at)), of, "NaN");
     }
 }
 
@@ -200,14 +154,14 @@ fn a_write_that_does_not_happen_is_seen() {
 fn a_flipped_bit_of_a_code_is_seen() {
     for kernel in ["pack", "unpack"] {
         let (of, at) = target(kernel, &["tq3"]);
-        caught(&quick(&mut Planted::new(Fault::BitAfter("dst", 9), at)), of, "1 of");
+        caught(&quick(&mut planted(Fault::BitAfter("dst", 9), at)), of, "1 of");
     }
 }
 
 #[test]
 fn after_a_lost_device_nothing_more_is_run() {
     let (of, at) = target("pack", &["f32"]);
-    let report = quick(&mut Planted::new(Fault::Lost, at));
+    let report = quick(&mut planted(Fault::Lost, at));
     let failures: Vec<_> = report.failures().collect();
     assert!(matches!(failures[..], [failure] if failure.id == of.id), "{failures:?}");
     let after = report.results.iter().skip_while(|r| r.id != of.id).skip(1);
@@ -242,11 +196,11 @@ fn a_listed_failure_is_expected_and_a_listed_pass_is_a_failure() {
     assert!(!report.passed());
     let reason = report.results[0].verdict.reason();
     assert!(reason.contains("planted here") && reason.contains("off the list"), "{reason}");
-    let report = listed(&mut Planted::new(Fault::Skipped(1), 1), of, "");
+    let report = listed(&mut planted(Fault::Skipped(1), 1), of, "");
     assert_eq!((report.summary().expected_failures, report.summary().failed), (1, 0));
     assert!(report.results[0].verdict.reason().contains("NaN"));
     // Of another adapter the list says nothing.
     assert!(listed(&mut cpu(), of, "another adapter").passed());
-    let report = listed(&mut Planted::new(Fault::Skipped(1), 1), of, "another adapter");
+    let report = listed(&mut planted(Fault::Skipped(1), 1), of, "another adapter");
     assert_eq!((report.summary().expected_failures, report.summary().failed), (0, 1));
 }

@@ -75,3 +75,11 @@ fn every_shader_is_valid_for_every_api() {
         assert!(hlsl.contains("numthreads"), "{key}");
     }
 }
+
+#[test]
+fn dawn_compiles_every_dense_kernel() {
+    match crate::support::dawn::compile_all(&every_specialisation()) {
+        Ok([floor, native]) => println!("{floor} modules without extensions, {native} with"),
+        Err(reason) => crate::support::require_or_skip("dawn", &reason),
+    }
+}

@@ -5,10 +5,11 @@ use super::buffers::Buffers;
 use super::encode::{self, Encoding};
 use super::groups::Groups;
 use super::health::{ErrorSink, scoped};
-use super::mask::{LimitMask, Without};
+use super::options::OpenOptions;
 use super::pipelines::Pipelines;
 use super::poller::Poller;
 use super::read::Staging;
+use super::submit;
 use super::timing::{self, Timer};
 use super::uniforms::Uniforms;
 use super::work::Work;
@@ -25,43 +26,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of one queued write, and of all queued writes before they are sent to the device.
 const WRITE_CHUNK_BYTES: usize = 16 << 20;
 const MOST_PENDING_BYTES: u64 = 64 << 20;
-
-/// How to open a backend.
-#[derive(Clone, Debug)]
-pub struct OpenOptions {
-    /// Limits that the device is held to, as on a poorer adapter.
-    pub limits: LimitMask,
-    /// Optional features that are left unused, as on an adapter without.
-    pub without: Without,
-    /// Refuses allocations that would bring the live bytes above this, as a small device would.
-    pub memory_limit: Option<u64>,
-    /// Longest predicted time of one submission, milliseconds; 0 for no limit. Unset: 50, none for software.
-    pub max_submission_ms: Option<u32>,
-    /// Compiles without bounds on loops and indices. Every loop of every kernel and format must then end, and every
-    /// index lie within its array.
-    /// The environment's `KVARTO_CHECKED=1` has the last word.
-    pub trusted: bool,
-    /// Fills workgroup memory with NaN patterns as each kernel begins: for tests that kernels read only what they
-    /// wrote.
-    pub poison_workgroup: bool,
-    /// Installs the device's callbacks for errors and loss, replacing those there. A caller who keeps their own
-    /// hands the reports on to [`WgpuBackend::error_sink`].
-    pub take_callbacks: bool,
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        OpenOptions {
-            limits: LimitMask::default(),
-            without: Without::default(),
-            memory_limit: None,
-            max_submission_ms: None,
-            trusted: false,
-            poison_workgroup: false,
-            take_callbacks: true,
-        }
-    }
-}
 
 /// Runs kernels on a GPU through wgpu.
 pub struct WgpuBackend {
@@ -147,7 +111,7 @@ impl WgpuBackend {
             groups: Groups::default(),
             uniforms: Uniforms::new(),
             staging: Staging::default(),
-            work: Work::default(),
+            work: Work::assuming(options.assumed_group_ns),
             timer: Timer::default(),
             timing: Timing::None,
             scratch: Vec::new(),
@@ -225,11 +189,6 @@ impl WgpuBackend {
         self.objection(error, "recording")
     }
 
-    /// How often a submission was split because it was predicted to take longer than the watchdog limit.
-    pub fn splits(&self) -> u64 {
-        self.splits
-    }
-
     /// Bind groups that are cached.
     pub fn cached_bind_groups(&self) -> usize {
         self.groups.len()
@@ -304,9 +263,12 @@ impl Backend for WgpuBackend {
                     self.timer.harvest(timing::period_of(&self.queue)?)?;
                 }
                 let segments = self.work.segments(commands, self.caps.max_submission_ms);
+                if segments.len() > 1 {
+                    log::debug!("a recording goes in {} submissions", segments.len());
+                }
                 self.splits += segments.len() as u64 - 1;
-                for segment in segments {
-                    self.submit_segment(&commands[segment])?;
+                for (at, segment) in segments.into_iter().enumerate() {
+                    self.submit_segment(&commands[segment]).map_err(|e| submit::amid(at, e))?;
                 }
             }
         }
@@ -376,6 +338,14 @@ impl Backend for WgpuBackend {
 
     fn pipelines_made(&self) -> u64 {
         self.pipelines.len() as u64
+    }
+
+    fn groups_a_submission(&self, pipeline: PipelineId) -> u32 {
+        self.work.groups_within(pipeline.0 as usize, self.caps.max_submission_ms)
+    }
+
+    fn splits(&self) -> u64 {
+        self.splits
     }
 
     fn forbid_new_pipelines(&mut self, forbid: bool) {

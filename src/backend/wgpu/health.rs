@@ -53,7 +53,8 @@ impl ErrorSink {
         self.set(Error::new(
             ErrorKind::DeviceLost,
             format!("the device is lost: {why}"),
-            "build the engine anew; if this repeats, lower max_submission_ms or update the driver",
+            "build the engine anew, or run the program again; if this repeats, lower max_submission_ms \
+             (--max-submission-ms) or update the driver",
         ));
         for reader in lock(&self.0.readers).drain(..).filter_map(|r| r.upgrade()) {
             if let Err(error) = self.check() {

@@ -135,8 +135,7 @@ impl LimitMask {
     /// `Usage` for a word that is not known (with the nearest that is), a value that is no number or below
     /// [`Limit::least`], and for what is said twice.
     pub fn parse(text: &str) -> Result<Self> {
-        let bad =
-            |what: String, remedy: String| Error::new(ErrorKind::Usage, format!("limits {text:?}: {what}"), remedy);
+        let bad = |what: String, remedy: String| Error::new(ErrorKind::Usage, what, remedy);
         let twice = |word: &str| bad(format!("{word} is given twice"), "once is enough".into());
         let (mut base, mut set) = (None, BTreeMap::new());
         for word in text.split(',').map(str::trim) {
@@ -144,7 +143,10 @@ impl LimitMask {
                 let known = LimitBase::ALL.into_iter().find(|b| b.as_str() == word).ok_or_else(|| {
                     let names = LimitBase::ALL.map(LimitBase::as_str).into_iter();
                     let names = names.chain(Limit::ALL.map(Limit::as_str));
-                    bad(format!("{word:?} is not known"), words::suggest(word, names) + "; the latter as KEY=VALUE")
+                    bad(
+                        format!("{word:?} says nothing of limits"),
+                        words::suggest(word, names) + "; the latter as KEY=VALUE",
+                    )
                 })?;
                 if base.replace(known).is_some() {
                     return Err(twice("where limits come from"));
@@ -255,7 +257,7 @@ impl Without {
                 "subgroups" => without.subgroups = true,
                 "timestamps" => without.timestamps = true,
                 _ => {
-                    let message = format!("without {text:?}: {word:?} is no optional feature");
+                    let message = format!("{word:?} is no optional feature that can be left out");
                     let remedy = words::suggest(word, Without::WORDS.into_iter());
                     return Err(Error::new(ErrorKind::Usage, message, remedy));
                 }

@@ -12,6 +12,7 @@ mod encode;
 mod groups;
 mod health;
 mod mask;
+mod options;
 mod pipelines;
 mod poller;
 mod read;
@@ -21,6 +22,7 @@ mod uniforms;
 mod work;
 
 pub use adapters::{AdapterChoice, AdapterReport, adapters};
-pub use device::{OpenOptions, WgpuBackend};
+pub use device::WgpuBackend;
 pub use health::ErrorSink;
 pub use mask::{Limit, LimitBase, LimitMask, Without};
+pub use options::OpenOptions;

@@ -40,6 +40,12 @@ impl ReadState {
     }
 }
 
+impl ReadState {
+    fn is_done(&self) -> bool {
+        lock(&self.0).done
+    }
+}
+
 /// The future of a read.
 pub(super) struct Read(pub(super) Arc<ReadState>);
 
@@ -114,7 +120,7 @@ impl Staging {
         let mapped = buffer.clone();
         let device = device.clone();
         buffer.slice(..bytes).map_async(wgpu::MapMode::Read, move |outcome| {
-            let lost = || guard.sink.check().err().unwrap_or_else(gone);
+            let lost = || gone(&guard.sink);
             let result = guard.sink.check().and_then(|()| {
                 outcome.map_err(|_| lost())?;
                 // Only the loss of the device takes a mapping away.
@@ -139,10 +145,18 @@ struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.state.finish(Err(self.sink.check().err().unwrap_or_else(gone)));
+        // A finished read drops its guard as well.
+        if !self.state.is_done() {
+            self.state.finish(Err(gone(&self.sink)));
+        }
     }
 }
 
-fn gone() -> Error {
-    Error::new(ErrorKind::DeviceLost, "the device dropped a read", "build the engine anew")
+/// Why a read came to nothing. Only a lost device drops one, and it may do so before it says that it is lost.
+fn gone(sink: &ErrorSink) -> Error {
+    if sink.check().is_ok() {
+        sink.lost(wgpu::DeviceLostReason::Unknown, "it dropped a read");
+    }
+    let unsaid = || Error::new(ErrorKind::DeviceLost, "the device dropped a read", "build the engine anew");
+    sink.check().err().unwrap_or_else(unsaid)
 }

@@ -13,6 +13,14 @@ use std::time::Instant;
 /// Submissions that may wait for the device; one more waits for the oldest, so that memory stays bounded.
 const MOST_IN_FLIGHT: usize = 128;
 
+/// The error of a recording's part `at`: with parts before it done, want of memory cannot be answered by trying again.
+pub(super) fn amid(at: usize, error: Error) -> Error {
+    if at == 0 || error.kind() != ErrorKind::OutOfMemory {
+        return error;
+    }
+    Error::new(ErrorKind::Device, format!("in the middle of a recording, {}", error.message()), "build the engine anew")
+}
+
 impl WgpuBackend {
     /// Lets callbacks run and fails if the device reported an error.
     pub(super) fn refresh(&mut self) -> Result<()> {
@@ -34,7 +42,8 @@ impl WgpuBackend {
             wgpu::Error::OutOfMemory { .. } => ErrorKind::OutOfMemory,
             _ => ErrorKind::Device,
         };
-        Err(Error::new(kind, format!("the device refused a {what}: {}", full_text(&error)), ""))
+        let remedy = if kind == ErrorKind::OutOfMemory { "free sequences, or lower the page budget" } else { "" };
+        Err(Error::new(kind, format!("the device refused a {what}: {}", full_text(&error)), remedy))
     }
 
     pub(super) fn submit_segment(&mut self, commands: &[Command]) -> Result<()> {
@@ -54,6 +63,12 @@ impl WgpuBackend {
         };
         let device = self.device.clone();
         let (outcome, error) = scoped(&device, || self.encode_and_submit(commands, queries.as_ref()));
+        if error.is_some()
+            && let Some(id) = self.uniforms.forget_own()
+        {
+            // It may be a buffer that the device refused.
+            self.groups.forget_uniform(id);
+        }
         self.objection(error, "submission")?;
         let (index, staging) = outcome?;
         self.pending_write_bytes = 0;
@@ -110,9 +125,9 @@ impl WgpuBackend {
 
     /// One submission a dispatch, waited for: how kernels are timed where the device has no timestamps.
     pub(super) fn submit_timed_by_host(&mut self, commands: &[Command]) -> Result<()> {
-        for command in commands.iter().filter(|c| !matches!(c, Command::Boundary)) {
+        for (at, command) in commands.iter().filter(|c| !matches!(c, Command::Boundary)).enumerate() {
             let start = Instant::now();
-            self.submit_segment(std::slice::from_ref(command))?;
+            self.submit_segment(std::slice::from_ref(command)).map_err(|e| amid(at, e))?;
             if let Command::Dispatch(dispatch) = command {
                 self.wait_for_last()?;
                 let kernel = self.pipelines.get(dispatch.pipeline)?.decl.name;

@@ -63,6 +63,11 @@ impl Uniforms {
         }
     }
 
+    /// Forgets the backend's own buffer, whatever became of it; its id.
+    pub(super) fn forget_own(&mut self) -> Option<u64> {
+        self.own.take().map(|uniform| uniform.id)
+    }
+
     /// A buffer for one recording into a caller's encoder, to be held until that was executed.
     pub(super) fn borrow(&mut self, device: &wgpu::Device, bytes: u64) -> (Uniform, Loan) {
         let fitting = {

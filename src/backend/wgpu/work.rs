@@ -1,4 +1,11 @@
 //! How long submissions will take, from how long earlier ones took, and where to split a recording.
+//!
+//! A dispatch is predicted to take its workgroups times its pipeline's nanoseconds a workgroup; a submission, the sum of
+//! its dispatches. A pipeline begins with a guess of 2000 ns. Each completed submission is timed on the host, from the
+//! completion of the one before it, or its own submission where that was later; the rates of its pipelines are then all
+//! multiplied by time / prediction, held between 1/8 and 4. Submissions below a millisecond raise no rate: most of their
+//! time is overhead. So a prediction is of workgroups like the newest ones: where their work grows with the context, the
+//! rate follows a step behind.
 
 use super::health::lock;
 use crate::backend::Command;
@@ -28,11 +35,18 @@ struct Clock {
 pub(super) struct Work {
     clock: Arc<Mutex<Clock>>,
     ns_a_group: Vec<f64>,
+    /// What every rate is, when measurements are not to be heeded.
+    assumed_ns: Option<f64>,
     steps: u64,
     steps_ns: f64,
 }
 
 impl Work {
+    /// Estimates from measurements, or `ns` a workgroup of every kernel.
+    pub(super) fn assuming(ns: Option<u32>) -> Self {
+        Work { assumed_ns: ns.map(|ns| f64::from(ns.max(1))), ..Work::default() }
+    }
+
     /// A callback for the completion of a submission of `commands` that is submitted now.
     pub(super) fn measure(&self, commands: &[Command]) -> impl FnOnce() + Send + 'static {
         let mut work: Vec<(usize, u64)> = Vec::new();
@@ -77,15 +91,24 @@ impl Work {
         }
         for &(kernel, _) in &done.work {
             let rate = self.rate(kernel) * ratio;
+            if kernel >= self.ns_a_group.len() {
+                self.ns_a_group.resize(kernel + 1, FIRST_GUESS_NS);
+            }
             self.ns_a_group[kernel] = rate.max(0.01);
         }
     }
 
-    fn rate(&mut self, kernel: usize) -> f64 {
-        if kernel >= self.ns_a_group.len() {
-            self.ns_a_group.resize(kernel + 1, FIRST_GUESS_NS);
+    fn rate(&self, kernel: usize) -> f64 {
+        self.assumed_ns.or(self.ns_a_group.get(kernel).copied()).unwrap_or(FIRST_GUESS_NS)
+    }
+
+    /// Workgroups of a kernel that are predicted to take `limit_ms`; at least 1, and all of them without a limit.
+    pub(super) fn groups_within(&self, kernel: usize, limit_ms: u32) -> u32 {
+        match limit_ms {
+            0 => u32::MAX,
+            // Casts saturate.
+            ms => ((f64::from(ms) * 1e6 / self.rate(kernel)) as u32).max(1),
         }
-        self.ns_a_group[kernel]
     }
 
     /// Submissions completed and their nanoseconds since the last call.
@@ -94,7 +117,7 @@ impl Work {
     }
 
     /// Ranges of `commands`, cut at boundaries, each predicted to stay under `limit_ms` where boundaries allow.
-    pub(super) fn segments(&mut self, commands: &[Command], limit_ms: u32) -> Vec<Range<usize>> {
+    pub(super) fn segments(&self, commands: &[Command], limit_ms: u32) -> Vec<Range<usize>> {
         let limit = f64::from(limit_ms) * 1e6;
         let mut segments = Vec::new();
         // Since the last cut, and since the last boundary.
@@ -133,7 +156,7 @@ mod tests {
     #[test]
     #[allow(clippy::single_range_in_vec_init)] // a list of ranges that happens to hold one
     fn splits_only_at_boundaries_and_only_above_the_limit() {
-        let mut work = Work { ns_a_group: vec![1e6], ..Work::default() };
+        let work = Work { ns_a_group: vec![1e6], ..Work::default() };
         let all = commands(&[30, 30, 10, 200, 5]);
         assert_eq!(work.segments(&all, 0), [0..10]);
         assert_eq!(work.segments(&all, 1000), [0..10]);
@@ -141,6 +164,13 @@ mod tests {
         assert_eq!(work.segments(&all, 50), [0..1, 1..5, 5..7, 7..10]);
         assert_eq!(work.segments(&all, 1), [0..1, 1..3, 3..5, 5..7, 7..10]);
         assert_eq!(work.segments(&[], 50), [0..0]);
+    }
+
+    #[test]
+    fn groups_within_a_limit_are_at_least_one() {
+        let work = Work { ns_a_group: vec![1e6, 3e9, 0.01], ..Work::default() };
+        assert_eq!([0, 1, 2, 3].map(|kernel| work.groups_within(kernel, 50)), [50, 1, u32::MAX, 25_000]);
+        assert_eq!(work.groups_within(1, 0), u32::MAX);
     }
 
     #[test]

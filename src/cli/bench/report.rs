@@ -9,7 +9,9 @@ use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
 
 fn machine(caps: &Caps) -> Json {
-    json!({"backend": caps.api, "adapter": caps.adapter, "driver": caps.driver, "tier": caps.tier})
+    json!({
+        "backend": caps.api, "adapter": caps.adapter, "driver": caps.driver, "tier": caps.tier, "masked": caps.masked,
+    })
 }
 
 fn cache(flags: &CacheFlags) -> Json {

@@ -69,6 +69,9 @@ fn backend(tested: &Tested) -> Value {
             "offset_alignment": caps.offset_alignment,
         },
         "features": caps.features,
+        "f16": caps.f16,
+        "subgroups": caps.subgroups.map(|(least, most)| [least, most]),
+        "masked": caps.masked,
         "results": report.results.iter().map(result).collect::<Vec<_>>(),
         "passed": report.passed(),
         "summary": summary(&report.summary()),
@@ -109,7 +112,8 @@ pub fn text(tested: &[Tested]) -> String {
         Outcome::Ran(report) => {
             let caps = &report.caps;
             let driver = if caps.driver.is_empty() { "driver not stated" } else { &caps.driver };
-            format!("{}  {}  {driver}\n{}", t.word, caps.adapter, of(report))
+            let masked = caps.masked.iter().map(|word| format!(", {word}")).collect::<String>();
+            format!("{}  {}  {driver}{masked}\n{}", t.word, caps.adapter, of(report))
         }
         Outcome::Refused(reason) => format!("{}  refused: {reason}\n", t.word),
         Outcome::Fault(error) => format!("{}  FAIL: {error}\n", t.word),

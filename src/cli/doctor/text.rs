@@ -84,6 +84,12 @@ fn details(e: &Examined) -> String {
         );
         let features = if c.features.is_empty() { "none".into() } else { c.features.join(", ") };
         line("features", format!("{features} (in use; nothing optional is required)"));
+        if let Some((least, most)) = c.subgroups {
+            line("subgroups", if least == most { format!("of {least}") } else { format!("of {least} to {most}") });
+        }
+        if !c.masked.is_empty() {
+            line("masked", c.masked.join(", "));
+        }
     }
     if !e.kernels.is_empty() {
         let names: Vec<String> = e.kernels.iter().map(|k| format!("{} {}", k.kernel, k.compiled)).collect();

@@ -16,7 +16,11 @@ impl Step<'_> {
         if let Some(error) = &self.engine.broken {
             return Err(error.clone());
         }
-        if !self.recording.is_empty() {
+        if self.recording.is_empty() {
+            // Everything ran already: on a device that is gone, the rows are gone with it.
+            let alive = self.engine.backend.poll().map(|_| ());
+            self.watch(alive)?;
+        } else {
             self.submit()?;
         }
         self.executed = true;
@@ -58,6 +62,7 @@ impl Step<'_> {
             rows: self.prepared.total_rows,
             read_bytes,
             submission: self.submission,
+            splits: engine.backend.splits() - self.splits_before,
         };
         engine.listeners.send(Event::StepDone { step: report.step, rows: report.rows, read_bytes });
         Ok(report)

@@ -135,11 +135,7 @@ pub fn dispatch(
     }
     let y = y.right(weights.first_row);
     y.check("linear.y", rows, weights.rows, true)?;
-    let row_tile = specialisation.u32("ROW_TILE");
-    let out_tile = match row_tile {
-        TILE => TILE,
-        _ => specialisation.u32("WORKGROUP") / specialisation.u32("LANES") * OUTS_A_THREAD,
-    };
+    let (row_tile, out_tile) = tile(specialisation);
     let tiles = u64::from(rows.div_ceil(row_tile)) * u64::from(weights.rows.div_ceil(out_tile));
     Ok(Dispatch {
         pipeline,
@@ -147,6 +143,21 @@ pub fn dispatch(
         params: vec![rows, weights.rows, columns / 8, x.offset, x.stride, y.offset, y.stride],
         bindings: vec![x.slice, weights.slice, y.slice],
     })
+}
+
+/// The most rows whose product with `outs` outputs takes at most `groups` workgroups: a multiple of a tile's rows, and
+/// at least one tile's. Products of such parts of x are the bits that one product gives.
+pub fn rows_within(specialisation: &Specialisation, outs: u32, groups: u32) -> u32 {
+    let (row_tile, out_tile) = tile(specialisation);
+    (groups / outs.div_ceil(out_tile).max(1)).max(1).saturating_mul(row_tile)
+}
+
+/// Rows and outputs of a workgroup's tile.
+fn tile(specialisation: &Specialisation) -> (u32, u32) {
+    match specialisation.u32("ROW_TILE") {
+        TILE => (TILE, TILE),
+        few => (few, specialisation.u32("WORKGROUP") / specialisation.u32("LANES") * OUTS_A_THREAD),
+    }
 }
 
 /// What both CPU paths work on.

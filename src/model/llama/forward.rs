@@ -75,6 +75,7 @@ impl Model {
         }
         let positions = step.positions();
         let backend = step.backend();
+        kernels.ask_limits(backend);
         let mut stop = stop.filter(|_| count >= LONG_ROWS && backend.caps().software);
         backend.write(buffers.tokens, 0, bytemuck::cast_slice(&tokens))?;
         for (rope, &buffer) in ropes.iter().zip(&buffers.ropes) {

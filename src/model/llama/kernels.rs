@@ -12,6 +12,13 @@ use std::collections::hash_map::Entry;
 
 type Prepared = (PipelineId, Specialisation);
 
+/// A prepared product, and how many workgroups of it one submission may hold by prediction.
+struct Product {
+    pipeline: PipelineId,
+    specialisation: Specialisation,
+    most_groups: u32,
+}
+
 /// Prepared kernels; those that only some architectures need are `None` for others.
 pub(super) struct Kernels {
     embed: Prepared,
@@ -22,7 +29,7 @@ pub(super) struct Kernels {
     gated_mul: PipelineId,
     gather: PipelineId,
     argmax: PipelineId,
-    linear: HashMap<(WeightType, u32, bool, LinearPath), Prepared>,
+    linear: HashMap<(WeightType, u32, bool, LinearPath), Product>,
     eps: f32,
     embedding_scale: f32,
 }
@@ -51,7 +58,9 @@ impl Kernels {
             for path in LinearPath::ALL {
                 let key = (matrix.weight, matrix.columns, accumulate, path);
                 if let Entry::Vacant(place) = linears.entry(key) {
-                    place.insert(made(linear::specialise(matrix.weight, matrix.columns, accumulate, path)?)?);
+                    let spec = linear::specialise(matrix.weight, matrix.columns, accumulate, path)?;
+                    let (pipeline, specialisation) = made(spec)?;
+                    place.insert(Product { pipeline, specialisation, most_groups: u32::MAX });
                 }
             }
         }
@@ -76,6 +85,13 @@ impl Kernels {
         })
     }
 
+    /// Takes in what the backend predicts of products, for the step that begins.
+    pub fn ask_limits(&mut self, backend: &dyn Backend) {
+        for product in self.linear.values_mut() {
+            product.most_groups = backend.groups_a_submission(product.pipeline);
+        }
+    }
+
     /// Rows of the embedding, scaled as the model wants them.
     pub fn embed(&self, to: &mut Recording, tokens: BufferSlice, table: &Matrix, y: RowView, rows: u32) -> Result<()> {
         for &segment in &table.segments {
@@ -90,7 +106,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// `y = x Wᵀ`, or `y += x Wᵀ`.
+    /// `y = x Wᵀ`, or `y += x Wᵀ`; in parts of the rows where one submission should not hold all of them.
     pub fn linear(
         &self,
         to: &mut Recording,
@@ -101,12 +117,17 @@ impl Kernels {
         accumulate: bool,
     ) -> Result<()> {
         let key = (matrix.weight, matrix.columns, accumulate, LinearPath::for_rows(rows));
-        let (pipeline, spec) = self
+        let Product { pipeline, specialisation, most_groups } = self
             .linear
             .get(&key)
             .ok_or_else(|| Error::new(ErrorKind::Shape, format!("no linear kernel was prepared for {key:?}"), ""))?;
         for &segment in &matrix.segments {
-            to.dispatch(linear::dispatch(*pipeline, spec, segment, x, y, rows)?);
+            let most = linear::rows_within(specialisation, segment.rows, *most_groups);
+            for start in (0..rows).step_by(most as usize) {
+                let (x, y, part) = (x.down(start), y.down(start), most.min(rows - start));
+                to.dispatch(linear::dispatch(*pipeline, specialisation, segment, x, y, part)?);
+                to.boundary();
+            }
         }
         Ok(())
     }

@@ -1,6 +1,9 @@
 //! Masks: an adapter that plays a poorer one says so in its record, is held to it, and computes the same.
 #![cfg(feature = "wgpu")]
 
+#[cfg(feature = "cli")]
+mod program;
+#[path = "../support/mod.rs"]
 mod support;
 
 use kvarto::ErrorKind;

@@ -1,0 +1,115 @@
+//! The dispatches of a layer: its rows into pages, its attention over them.
+//!
+//! What may take long stands between boundaries, and is recorded as several dispatches over parts of its items where it is
+//! predicted to take longer than one submission may: the items, and so the results, are the same.
+
+use super::Step;
+use crate::backend::{Backend, BufferSlice, PipelineId};
+use crate::engine::pipelines::Key;
+use crate::engine::storage::Group;
+use crate::error::Result;
+use crate::kernel::attention::{AttentionArgs, AttentionBuffers, ITEM_WORDS, ROW_WORDS};
+use crate::kernel::{RowView, append, decode, mean, merge, prefill, query};
+use crate::page::SegmentKey;
+use crate::plan::{Class, Round, Route};
+use crate::shape::Side;
+use std::ops::Range;
+
+impl Step<'_> {
+    /// Records the layer `at` of cache group `index`: means to measure, rows to append.
+    pub(super) fn record_rows(&mut self, index: usize, at: usize, k_in: RowView, v_in: RowView) -> Result<()> {
+        let engine = &mut *self.engine;
+        let backend = engine.backend.as_mut();
+        let group = &mut engine.groups[index];
+        let heads = group.shape.kv_heads;
+        let plan = &self.prepared.plans[index];
+        let tables = group.tables.slice()?;
+        let means = group.mean_place(at);
+        if plan.means.1 > 0 {
+            let pipeline = group.pipeline(backend, Key::Mean)?;
+            let buffers = mean::Buffers { k_in, v_in, tables, means: group.means };
+            let args = mean::Args { items: plan.means.1, items_at: plan.means.0, means };
+            self.recording.dispatch(mean::dispatch(pipeline, heads, &buffers, &args));
+            self.recording.boundary();
+        }
+        for batch in &plan.layers[at].append {
+            let pipeline = group.pipeline(backend, Key::Append(batch.class.k, batch.class.v))?;
+            let (k_slab, v_slab) = slabs(group, batch.class)?;
+            let descs = group.descriptors.slice()?;
+            let buffers = append::Buffers { k_in, v_in, tables, descs, means: group.means, k_slab, v_slab };
+            for part in parts(backend, pipeline, batch.items, heads as u32 * 2) {
+                let items_at = batch.items_at + part.start * append::ITEM_WORDS as u32;
+                let args = append::Args { items: part.len() as u32, items_at, rows_at: plan.rows_at, means };
+                self.recording.dispatch(append::dispatch(pipeline, heads, &buffers, &args));
+                self.recording.boundary();
+            }
+        }
+        Ok(())
+    }
+
+    /// Records the attention of the layer `at` of cache group `index`.
+    pub(super) fn record_attention(&mut self, index: usize, at: usize, q_in: RowView, out: RowView) -> Result<()> {
+        let engine = &mut *self.engine;
+        let backend = engine.backend.as_mut();
+        let group = &mut engine.groups[index];
+        let plan = &self.prepared.plans[index];
+        let q_heads = group.shape.q_heads;
+        let (tables, q, partials) = (group.tables.slice()?, group.queries.slice()?, group.partials.slice()?);
+        let means = group.mean_place(at);
+        let (ask, unite) = (group.pipeline(backend, Key::Query)?, group.pipeline(backend, Key::Merge)?);
+        let (window, softcap, scale) = (group.window.unwrap_or(0) as u32, group.softcap, group.scale);
+        let lists_at = plan.layers[at].lists_at;
+        for Round { row_start, rows, attend, .. } in &plan.layers[at].rounds {
+            // The kernels count a round's rows from its first.
+            let (rows, rows_at) = (*rows, plan.rows_at + row_start * ROW_WORDS as u32);
+            let buffers = query::Buffers { q_in: q_in.down(*row_start), tables, means: group.means, q_out: q };
+            let args = query::Args { rows_at, rows, means, scale };
+            self.recording.dispatch(query::dispatch(ask, q_heads, &buffers, &args));
+            self.recording.boundary();
+            for batch in attend {
+                let (k_slab, v_slab) = slabs(group, batch.class)?;
+                let descs = group.descriptors.slice()?;
+                let buffers = AttentionBuffers { k_slab, v_slab, descs, tables, q, partials };
+                let pipeline = group.pipeline(
+                    backend,
+                    match batch.route {
+                        Route::Decode(rows) => Key::Decode(rows, batch.class.k, batch.class.v),
+                        Route::Prefill => Key::Prefill(batch.class.k, batch.class.v),
+                    },
+                )?;
+                for part in parts(backend, pipeline, batch.items, 1) {
+                    let items_at = batch.items_at + part.start * ITEM_WORDS as u32;
+                    let args = AttentionArgs { items: part.len() as u32, items_at, rows_at, window, softcap };
+                    self.recording.dispatch(match batch.route {
+                        Route::Decode(_) => decode::dispatch(pipeline, &buffers, &args),
+                        Route::Prefill => prefill::dispatch(pipeline, &buffers, &args),
+                    });
+                    self.recording.boundary();
+                }
+            }
+            let out = out.down(*row_start);
+            let buffers = merge::Buffers { partials, tables, means: group.means, sinks: group.sinks[at], out };
+            let args = merge::Args { rows_at, rows, lists_at, means };
+            self.recording.dispatch(merge::dispatch(unite, q_heads, &buffers, &args));
+            self.recording.boundary();
+        }
+        Ok(())
+    }
+}
+
+/// Ranges of `items`, each of `groups` workgroups, that one submission may hold by prediction: even shares.
+pub(in crate::engine) fn parts(
+    backend: &dyn Backend,
+    pipeline: PipelineId,
+    items: u32,
+    groups: u32,
+) -> impl Iterator<Item = Range<u32>> + use<> {
+    let most = (backend.groups_a_submission(pipeline) / groups.max(1)).max(1);
+    let share = items.div_ceil(items.div_ceil(most).max(1)).max(1);
+    (0..items).step_by(share as usize).map(move |start| start..start.saturating_add(share).min(items))
+}
+
+fn slabs(group: &Group, class: Class) -> Result<(BufferSlice, BufferSlice)> {
+    let key = |side, format| SegmentKey { group: class.segment_group, side, format };
+    Ok((group.segment_of(key(Side::K, class.k))?, group.segment_of(key(Side::V, class.v))?))
+}
