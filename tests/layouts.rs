@@ -275,6 +275,7 @@ fn harness(codec: &dyn Codec) -> String {
 const WORKGROUP: u32 = 128u;
 @group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> a_slab: array<u32>;
+fn a_word(i: u32) -> u32 {{ return a_slab[i]; }}
 @group(0) @binding(2) var<storage, read_write> out: array<vec4<f32>>;
 fn source4(token: u32, c4: u32) -> vec4<f32> {{ return source[token * {}u + c4]; }}
 {}{}{}
