@@ -33,6 +33,12 @@ const EXACT: Limits = Limits { worst: 1e-3, median: 2e-4 };
 /// Keys and values rounded to 16 bits: the acceptance limit, and a median well below it.
 const ROUNDED: Limits = Limits { worst: 0.02, median: 5e-3 };
 
+/// The same over 16 positions. The reference itself has medians from 2.7e-3 to 4.3e-3 over the first 16 positions of
+/// `multilingual` when its keys and values are rounded to f16, in ten trials with inputs disturbed by 1e-6
+/// (`check_f64.py --half 10`): which way roundings fall is chance, and another order of sums is another trial.
+#[cfg(feature = "wgpu")]
+const ROUNDED_FEW: Limits = Limits { median: 8e-3, ..ROUNDED };
+
 /// Positions where rounding keys and values to 16 bits moves the model itself further than [`ROUNDED`] allows, with
 /// the limit they get. Position 17 of `multilingual` lies inside an emoji: the numpy reference (`check_f64.py` with K
 /// and V rounded to f16) moves from 3e-3 to 1.6e-2 there in seven trials with inputs disturbed by 1e-6, and here it
@@ -225,28 +231,28 @@ fn cpu_f16() {
 /// A software rasteriser takes about a second a row on two cores, so on GPUs four prompts get few positions, and the
 /// shortest one all 64 of many rows: steps of 1 to 16 rows.
 #[cfg(feature = "wgpu")]
-fn face_golden_on_vulkan(name: &str, format: &str, limits: Limits, [one, many]: [usize; 2]) {
+fn face_golden_on_vulkan(name: &str, format: &str, [all, few]: [Limits; 2], [one, many]: [usize; 2]) {
     let Some(gguf) = support::model::open() else { return };
     let Some(backend) = vulkan() else { return };
     let mut model = load(&gguf, backend, Profile::formats(format, format));
     let (whole, others): (Vec<Prompt>, Vec<Prompt>) = prompts().into_iter().partition(|p| p.name == "chat");
     assert_eq!((whole.len(), others.len()), (1, 4));
-    face_golden(name, &mut model, &whole, limits, [one, 64]);
-    face_golden(name, &mut model, &others, limits, [one, many]);
+    face_golden(name, &mut model, &whole, all, [one, 64]);
+    face_golden(name, &mut model, &others, few, [one, many]);
 }
 
 /// Steps of 1 row, and of 2, 5, 8 and 16.
 #[cfg(feature = "wgpu")]
 #[test]
 fn vulkan_f32() {
-    face_golden_on_vulkan("vulkan f32", "f32", EXACT, [4, 32]);
+    face_golden_on_vulkan("vulkan f32", "f32", [EXACT; 2], [4, 32]);
 }
 
-/// Steps of 1 row, and of 2 and 5; up to 16 for the prompt that is fed whole.
+/// Steps of 1 row, and of 2, 5 and 8; up to 16 for the prompt that is fed whole.
 #[cfg(feature = "wgpu")]
 #[test]
 fn vulkan_f16() {
-    face_golden_on_vulkan("vulkan f16", "f16", ROUNDED, [2, 8]);
+    face_golden_on_vulkan("vulkan f16", "f16", [ROUNDED, ROUNDED_FEW], [2, 16]);
 }
 
 #[cfg(feature = "wgpu")]

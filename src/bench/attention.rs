@@ -77,9 +77,9 @@ pub struct AttentionReport {
     pub fill_seconds: f64,
 }
 
-/// Attentions of one submission whose kernels are timed: one alone leaves a GPU idle between submissions, and its clock
-/// falls.
-const INNER: usize = 8;
+/// Attentions of one submission whose kernels are timed, at least and at most: one alone leaves a GPU idle between
+/// submissions, while the host plans, and its clock falls. As many are taken as keep it busy half of the time.
+const INNER: [usize; 2] = [8, 128];
 
 /// Rows of one step while the cache is filled.
 const FILL_ROWS: u32 = 4096;
@@ -165,7 +165,7 @@ impl AttentionBench {
         let software = engine.backend().caps().software;
         let start = Instant::now();
         while !software && start.elapsed() < super::SPIN_UP {
-            self.repeat(&mut engine, &buffers, &sequences, 0..INNER)?;
+            self.repeat(&mut engine, &buffers, &sequences, 0..INNER[0])?;
         }
         let mut wall = Vec::new();
         let warm_up = self.repetitions.div_ceil(4);
@@ -176,22 +176,23 @@ impl AttentionBench {
                 wall.push(start.elapsed().as_secs_f64() * 1e9);
             }
         }
+        let inner = if software { INNER[0] } else { self.inner(&mut engine, &buffers, &sequences)? };
         engine.backend().set_timing(Timing::Kernels)?;
         let mut kernels = Vec::new();
         let mut sums: BTreeMap<&'static str, (u64, u64)> = BTreeMap::new();
         for turn in 0..warm_up + self.repetitions {
-            let first = turn as usize * INNER;
-            self.repeat(&mut engine, &buffers, &sequences, first..first + INNER)?;
+            let first = turn as usize * inner;
+            self.repeat(&mut engine, &buffers, &sequences, first..first + inner)?;
             let times = engine.backend().take_times()?;
             if turn >= warm_up {
-                kernels.extend(attention_ns(&times));
+                kernels.extend(attention_ns(&times, inner));
                 for time in times.iter().filter(|t| ATTENTION.contains(&t.kernel)) {
                     let sum = sums.entry(time.kernel).or_default();
                     *sum = (sum.0 + time.dispatches, sum.1 + time.nanoseconds);
                 }
             }
         }
-        let mean = |sum: u64| sum as f64 / f64::from(self.repetitions) / INNER as f64;
+        let mean = |sum: u64| sum as f64 / f64::from(self.repetitions) / inner as f64;
         let by_kernel = sums.into_iter().map(|(name, (n, ns))| (name, mean(n), mean(ns))).collect();
         let stats = engine.stats();
         let bases = engine.bases()[0];
@@ -211,6 +212,18 @@ impl AttentionBench {
             layers,
             fill_seconds,
         })
+    }
+
+    /// Attentions of one submission that take the device as long as the host takes to plan them.
+    fn inner(&self, engine: &mut Engine, buffers: &Buffers, sequences: &[SeqId]) -> Result<usize> {
+        let mut seconds = |turns: usize| -> Result<f64> {
+            let start = Instant::now();
+            self.repeat(engine, buffers, sequences, 0..turns)?;
+            Ok(start.elapsed().as_secs_f64())
+        };
+        let (one, many) = (seconds(1)?, seconds(1 + INNER[0])?);
+        let each = ((many - one) / INNER[0] as f64).max(1e-6);
+        Ok(((one / each) as usize).clamp(INNER[0], INNER[1]))
     }
 
     /// Formats of sealed pages, as far as the profile names them; those of open ones among them.
@@ -310,8 +323,8 @@ fn append(
 const ATTENTION: [&str; 4] = ["query", "decode", "prefill", "merge"];
 
 /// Nanoseconds from the query's preparation to the merge.
-fn attention_ns(times: &[KernelTime]) -> Option<f64> {
+fn attention_ns(times: &[KernelTime], inner: usize) -> Option<f64> {
     let own = times.iter().filter(|t| ATTENTION.contains(&t.kernel));
     let sum: u64 = own.map(|t| t.nanoseconds).sum();
-    (sum > 0).then_some(sum as f64 / INNER as f64)
+    (sum > 0).then_some(sum as f64 / inner as f64)
 }

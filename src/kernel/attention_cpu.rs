@@ -11,6 +11,7 @@ use crate::backend::CpuCall;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Codec;
 use rayon::prelude::*;
+use std::cell::RefCell;
 
 /// One dispatch of `decode` or `prefill`.
 pub(super) fn run(call: &mut CpuCall<'_>) -> Result<()> {
@@ -59,7 +60,12 @@ pub(super) fn run(call: &mut CpuCall<'_>) -> Result<()> {
     split_disjoint(partials, parts, "partial states")?
         .into_par_iter()
         .with_max_len(1)
-        .try_for_each_init(Scratch::default, |scratch, (item, out)| kernel.attend(&item, out, scratch))
+        .try_for_each(|(item, out)| SCRATCH.with_borrow_mut(|scratch| kernel.attend(&item, out, scratch)))
+}
+
+thread_local! {
+    /// Kept from item to item and from step to step: an item is a job of its own, which would make one each.
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 /// Rows of one sequence against pages of one format class, for one KV head.

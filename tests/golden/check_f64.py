@@ -34,8 +34,9 @@ def load(path):
     return weights, shape
 
 
-def forward(w, s, ids, kind):
-    """Logits of every position, all arithmetic in `kind`."""
+def forward(w, s, ids, kind, disturbed=None):
+    """Logits of every position, all arithmetic in `kind`; with `disturbed`, a random generator, keys and values are
+    rounded to f16 and the embeddings disturbed by a millionth."""
     get = lambda name: w[name].astype(kind)
 
     def norm(x, name):
@@ -43,6 +44,10 @@ def forward(w, s, ids, kind):
 
     n, heads, kv = len(ids), s["heads"], s["kv"]
     x = get("token_embd.weight")[ids]
+    stored = lambda x: x
+    if disturbed is not None:
+        x = (x * (1 + 1e-6 * disturbed.standard_normal(x.shape))).astype(kind)
+        stored = lambda x: x.astype(np.float16).astype(kind)
     d = x.shape[1] // heads
     angle = np.arange(n)[:, None] * s["base"] ** (-np.arange(0, d, 2) / d)  # float64 for both kinds
     cos, sin = np.cos(angle).astype(kind)[:, None], np.sin(angle).astype(kind)[:, None]
@@ -56,8 +61,8 @@ def forward(w, s, ids, kind):
         p = f"blk.{i}."
         h = norm(x, p + "attn_norm.weight")
         q = rotate((h @ get(p + "attn_q.weight").T).reshape(n, heads, d))
-        k = rotate((h @ get(p + "attn_k.weight").T).reshape(n, kv, d))
-        v = (h @ get(p + "attn_v.weight").T).reshape(n, kv, d)
+        k = stored(rotate((h @ get(p + "attn_k.weight").T).reshape(n, kv, d)))
+        v = stored((h @ get(p + "attn_v.weight").T).reshape(n, kv, d))
         out = np.empty((n, heads, d), kind)
         for head in range(heads):
             group = head // (heads // kv)
@@ -73,15 +78,37 @@ def forward(w, s, ids, kind):
     return norm(x, "output_norm.weight") @ get("token_embd.weight").T
 
 
+def distances(logits, prompt):
+    """The largest difference of the golden's top-10 log-probabilities, position by position."""
+    top = logits.max(-1, keepdims=True)
+    logprobs = logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
+    return [float(np.abs(row[t["ids"]] - t["logprobs"]).max()) for row, t in zip(logprobs, prompt["top"])]
+
+
+def trials(w, s, golden, count):
+    """Median and worst of the first 16 and of all 64 positions, K and V rounded to f16."""
+    w = {name: x.astype(np.float32) for name, x in w.items()}
+    for prompt in golden["prompts"]:
+        ids = prompt["prompt_ids"] + prompt["new_ids"]
+        for trial in range(count):
+            logits = forward(w, s, ids[:-1], np.float32, np.random.default_rng(trial))
+            each = distances(logits[len(prompt["prompt_ids"]) - 1 :].astype(np.float64), prompt)
+            of = lambda part: f"median {sorted(part)[len(part) // 2]:.2e}, worst {max(part):.2e}"
+            print(f"{prompt['name']:13}trial {trial}: 16 positions {of(each[:16])}; 64 {of(each)}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--gguf", required=True)
     here = os.path.dirname(os.path.abspath(__file__))
     parser.add_argument("--golden", default=os.path.join(here, "smollm2-135m.json"))
+    parser.add_argument("--half", type=int, metavar="TRIALS", help="how far rounding K and V to f16 moves the model")
     args = parser.parse_args()
     golden = json.load(open(args.golden))
     w, s = load(args.gguf)
     print(f"numpy {np.__version__}")
+    if args.half:
+        return trials(w, s, golden, args.half)
     for prompt in golden["prompts"]:
         ids = prompt["prompt_ids"] + prompt["new_ids"]
         for kind in (np.float64, np.float32):

@@ -111,11 +111,26 @@ pub(super) fn poll_device(
     sink: &ErrorSink,
     how: wgpu::PollType,
 ) -> std::result::Result<wgpu::PollStatus, wgpu::PollError> {
-    match catch_unwind(AssertUnwindSafe(|| device.poll(how))) {
+    caught(sink, || device.poll(how))
+}
+
+/// How the panic begins with which wgpu 30 answers a wait that ran out of time just before another thread's poll found
+/// the queue empty: it looks at the fence before, at the queue after.
+const RACED: &str = "If the queue is empty";
+
+fn caught(
+    sink: &ErrorSink,
+    poll: impl FnOnce() -> std::result::Result<wgpu::PollStatus, wgpu::PollError>,
+) -> std::result::Result<wgpu::PollStatus, wgpu::PollError> {
+    match catch_unwind(AssertUnwindSafe(poll)) {
         Ok(result) => result,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("polling failed");
+            if text.starts_with(RACED) {
+                // The next wait finds it empty.
+                return Err(wgpu::PollError::Timeout);
+            }
             sink.lost(wgpu::DeviceLostReason::Unknown, text);
             Ok(wgpu::PollStatus::Poll)
         }
@@ -141,5 +156,23 @@ pub(super) fn full_text(error: &wgpu::Error) -> String {
         wgpu::Error::Validation { description, .. } | wgpu::Error::Internal { description, .. } => {
             description.trim().to_string()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_raced_wait_is_tried_again_and_another_panic_loses_the_device() {
+        let sink = ErrorSink::default();
+        let raced =
+            caught(&sink, || panic!("{RACED}, the current submission index ({}) should be at least {}", 23, 25));
+        assert!(matches!(raced, Err(wgpu::PollError::Timeout)), "{raced:?}");
+        assert!(sink.check().is_ok());
+        let failed = caught(&sink, || panic!("the driver gave up"));
+        assert!(matches!(failed, Ok(wgpu::PollStatus::Poll)), "{failed:?}");
+        let error = sink.check().expect_err("a lost device");
+        assert!(error.kind() == ErrorKind::DeviceLost && error.to_string().contains("the driver gave up"), "{error}");
     }
 }

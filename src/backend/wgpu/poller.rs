@@ -51,7 +51,7 @@ impl Poller {
 /// GL holds its context's lock while it waits, and whoever wants it meanwhile panics after seconds; elsewhere
 /// a bound only serves to notice a lost device.
 fn wait_slice(gl: bool) -> Duration {
-    Duration::from_millis(if gl { 1 } else { 100 })
+    Duration::from_millis(if gl { 1 } else { 1000 })
 }
 
 fn run(device: &wgpu::Device, sink: &ErrorSink, shared: &(Mutex<Queue>, Condvar), slice: Duration) {
