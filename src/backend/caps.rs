@@ -63,6 +63,9 @@ pub struct Caps {
     pub f16: bool,
     /// Invocations of the smallest and of the largest subgroup, where shaders may use subgroup operations.
     pub subgroups: Option<(u32, u32)>,
+    /// Invocations of the subgroups that workgroup memory plays in place of the adapter's
+    /// (`wgpu::OpenOptions::play_subgroup`); `None` where nothing plays.
+    pub played_subgroup: Option<u32>,
     /// Optional features that are in use, by name.
     pub features: Vec<String>,
     /// What was masked when the device was opened (`limits=webgpu-default`, `without f16`); empty where nothing was.

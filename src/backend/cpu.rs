@@ -69,6 +69,7 @@ impl CpuBackend {
             timestamps: true,
             f16: false,
             subgroups: None,
+            played_subgroup: None,
             features: vec![vector_name().into()],
             masked: Vec::new(),
             max_submission_ms: 0,

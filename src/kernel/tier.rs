@@ -18,6 +18,8 @@ impl Tier {
 
     /// What `caps` allows.
     pub fn of(caps: &Caps) -> Tier {
-        Tier { f16: caps.f16, subgroup: u32::from(caps.subgroups.is_some()) }
+        // WebGPU's smallest is 4, and kernels have room for as many subgroups as that makes.
+        let own = u32::from(caps.subgroups.is_some_and(|(smallest, _)| smallest >= 4));
+        Tier { f16: caps.f16, subgroup: caps.played_subgroup.unwrap_or(own) }
     }
 }

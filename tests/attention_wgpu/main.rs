@@ -11,6 +11,7 @@ mod gl;
 mod grid;
 mod poisoned;
 mod rows;
+mod subgroups;
 
 use kvarto::backend::CpuBackend;
 use kvarto::backend::wgpu::WgpuBackend;

@@ -268,6 +268,10 @@ pub(super) fn caps_of(device: &wgpu::Device, options: &OpenOptions) -> Result<Ca
     let features = options.without.of(device.features());
     let software = is_software(&info);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32;
+    if let Some(size) = options.play_subgroup.filter(|size| !size.is_power_of_two() || !(4..=256).contains(size)) {
+        let message = format!("subgroups of {size} invocations cannot be played");
+        return Err(Error::new(ErrorKind::Usage, message, "give a power of two from 4 to 256"));
+    }
     let f16 = features.contains(wgpu::Features::SHADER_F16);
     let subgroups = features.contains(wgpu::Features::SUBGROUP);
     Ok(Caps {
@@ -289,6 +293,7 @@ pub(super) fn caps_of(device: &wgpu::Device, options: &OpenOptions) -> Result<Ca
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         f16,
         subgroups: subgroups.then_some((info.subgroup_min_size, info.subgroup_max_size)),
+        played_subgroup: options.play_subgroup,
         features: features.iter_names().map(|(name, _)| name.to_lowercase()).collect(),
         masked: masked(&options.limits, options.without),
         max_submission_ms: options.max_submission_ms.unwrap_or(if software { 0 } else { 50 }),

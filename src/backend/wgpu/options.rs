@@ -9,6 +9,9 @@ pub struct OpenOptions {
     pub limits: LimitMask,
     /// Optional features that are left unused, as on an adapter without.
     pub without: Without,
+    /// Has workgroup memory play subgroups of so many invocations, a power of two from 4 to 256, whatever the adapter has:
+    /// kernels are then seen to be right for sizes that no adapter at hand has.
+    pub play_subgroup: Option<u32>,
     /// Refuses allocations that would bring the live bytes above this, as a small device would.
     pub memory_limit: Option<u64>,
     /// Longest predicted time of one submission, milliseconds, on whatever adapter; 0 for no limit. Unset: 50, none for
@@ -40,6 +43,7 @@ impl Default for OpenOptions {
         OpenOptions {
             limits: LimitMask::default(),
             without: Without::default(),
+            play_subgroup: None,
             memory_limit: None,
             max_submission_ms: None,
             assumed_group_ns: None,

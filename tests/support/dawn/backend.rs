@@ -55,6 +55,7 @@ impl DawnBackend {
             f16: false,
             subgroups: None,
             features: Vec::new(),
+            played_subgroup: None,
             masked: Vec::new(),
             max_submission_ms: 0,
         };
