@@ -1,6 +1,8 @@
 //! The directives of a kernel's text: conditions, repetition, includes, codec fragments and `#{NAME}`.
 
 use super::claims::{Claims, declares};
+use super::expression::{evaluate, is_calculated};
+use super::lines::{Lines, Place};
 use super::{ALWAYS, f32_text, push_text};
 use crate::backend::{Constant, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
@@ -38,44 +40,6 @@ struct Expansion<'a> {
     loops: Vec<(String, u32)>,
     /// Extensions that the text asks for.
     enables: Vec<String>,
-}
-
-/// Lines of a file.
-#[derive(Clone, Copy)]
-struct Lines<'a> {
-    file: &'a str,
-    text: &'a [&'a str],
-    /// The number of the first one, from 1.
-    first: usize,
-    /// How many includes are around them.
-    depth: usize,
-}
-
-impl<'a> Lines<'a> {
-    fn place(&self, at: usize) -> Place<'a> {
-        Place { file: self.file, line: self.first + at, text: self.text[at].trim() }
-    }
-
-    /// The line of the `#endfor` that closes the `#for` at `at`.
-    fn end_of_loop(&self, at: usize) -> Option<usize> {
-        let mut open = 0;
-        (at..self.text.len()).find(|&line| {
-            match self.text[line].trim().split_whitespace().next() {
-                Some("#for") => open += 1,
-                Some("#endfor") => open -= 1,
-                _ => {}
-            }
-            open == 0
-        })
-    }
-}
-
-/// Where a line is, for messages.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    file: &'a str,
-    line: usize,
-    text: &'a str,
 }
 
 /// Appends the kernel's text to `out`, its directives carried out; returns the extensions it asks for.
@@ -244,7 +208,7 @@ impl Expansion<'_> {
                 return Err(self.fault(place, "has #{ without }", ""));
             };
             let name = &rest[start + 2..start + length];
-            if name.contains(['+', '-', '*', '/', '%']) {
+            if is_calculated(name) {
                 out.push_str(&self.expression(place, name)?.to_string());
                 rest = &rest[start + length + 1..];
                 continue;
@@ -367,27 +331,10 @@ impl Expansion<'_> {
         }
     }
 
-    /// Sums and differences of products, quotients and remainders of numbers: `2*N+1`.
+    /// The value of `2*N+1`.
     fn expression(&self, place: Place<'_>, text: &str) -> Result<u32> {
-        let bad = || self.fault(place, &format!("has the expression {text:?} without a value"), "");
-        let split = |text: &str, at: &[char]| match text.rfind(at) {
-            Some(i) => Some((text[..i].to_string(), text.as_bytes()[i], text[i + 1..].to_string())),
-            None => None,
-        };
-        match split(text, &['+', '-']).or_else(|| split(text, &['*', '/', '%'])) {
-            None => self.number(place, text.trim()),
-            Some((left, operator, right)) => {
-                let (left, right) = (self.expression(place, &left)?, self.expression(place, &right)?);
-                match operator {
-                    b'+' => left.checked_add(right),
-                    b'-' => left.checked_sub(right),
-                    b'*' => left.checked_mul(right),
-                    b'/' => left.checked_div(right),
-                    _ => left.checked_rem(right),
-                }
-                .ok_or_else(bad)
-            }
-        }
+        let none = || self.fault(place, &format!("has the expression {text:?} without a value"), "");
+        evaluate(text, &|name| self.number(place, name))?.ok_or_else(none)
     }
 
     /// Digits, or a numeric constant.

@@ -24,6 +24,8 @@
 
 mod claims;
 mod directives;
+mod expression;
+mod lines;
 mod poison;
 #[cfg(test)]
 mod tests;

@@ -207,6 +207,25 @@ fn comparisons() {
 }
 
 #[test]
+fn loops_repeat_their_text() {
+    let text =
+        text_of("#for i < 2\n#for j < N-3\na_#{i}_#{2*j+1}\n#if i%2 == 1\nodd\n#endif\n#endfor\n#endfor\nend #{N}\n");
+    assert!(text.ends_with("a_0_1\na_0_3\na_1_1\nodd\na_1_3\nodd\nend 5\n"), "{text}");
+    let text = text_of("#if FAST\n#for i < WHAT\n#endfor\n#endif\n#for i < 0\nnothing of this\n#endfor\nend\n");
+    assert!(text.ends_with("end\n") && !text.contains("nothing of this"), "{text}");
+}
+
+#[test]
+fn extensions_are_enabled_where_they_are_asked_for() {
+    let wgsl = "#for i < 2\n#enable f16\n#endfor\n#if FAST\n#enable subgroups\n#endif\n";
+    let module = assemble(&spec_of(wgsl), &AssembleOptions::default()).unwrap();
+    assert_eq!(module.enables, ["f16"]);
+    assert!(module.text.starts_with("enable f16;\nconst "), "{}", module.text);
+    let module = assemble(&spec_of("#enable subgroups\n"), &AssembleOptions::default()).unwrap();
+    assert!(module.enables == ["subgroups"] && !module.text.contains("enable"), "{}", module.text);
+}
+
+#[test]
 fn includes_come_once() {
     let text = text_of("#include \"lib/preamble.wgsl\"\n");
     assert_eq!(text.matches("fn group_index").count(), 1);
@@ -240,6 +259,18 @@ fn malformed_directives_name_kernel_line_and_directive() {
         ("#codec_encode\n", "names no codec role"),
         ("#endif x\n", "takes nothing after it"),
         ("#unzeroed x\n", "takes nothing after it"),
+        ("\n#for i < N\n", "line 2: `#for i < N` is never closed"),
+        ("#for i < 2\n#for j < 2\n#endfor\n", "line 1: `#for i < 2` is never closed"),
+        ("#endfor\n", "line 1: `#endfor` has no #for before it"),
+        ("#for i\n#endfor\n", "has no loop that can be read"),
+        ("#for N < 3\n#endfor\n", "stands for something already"),
+        ("#for i < 2\n#for i < 2\n#endfor\n#endfor\n", "line 2: `#for i < 2` takes a name"),
+        ("#for i < LOG\n#endfor\n", "is a u32"),
+        ("#for i < 1\n#if N\n#endfor\n#endif\n", "line 2: `#if` is never closed"),
+        ("#{N-6}\n", "without a value"),
+        ("#{i+1}\n", "names \"i\""),
+        ("#enable f64\n", "names no extension"),
+        ("#codec_units k\n", "names no codec role"),
     ] {
         let message = fault_of(wgsl);
         assert!(message.starts_with("kernel sample, sample.wgsl line "), "{message}");
