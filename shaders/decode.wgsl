@@ -33,6 +33,8 @@ const_assert (WORKGROUP >= 32u && WORKGROUP <= 256u);
 const_assert (V_COLUMNS <= WORKGROUP);
 const_assert (K_UNITS % K_FLIGHT == 0u);
 const_assert (TPT % K_UNIT_TOKENS == 0u);
+// Units of several tokens of V are spread over up to 64 tokens of a page.
+const_assert (V_UNIT_TOKENS == 1u || BLOCK >= min(PAGE_TOKENS, 64u));
 
 const K4: u32 = K_DIM / 4u;
 // Elements of a query within a unit.
@@ -385,7 +387,7 @@ fn main(
                         let column_at = v_at(page.v_base, c4);
                         var unit = slice;
                         // First V_FLIGHT units at a time, then one.
-#for turn < 2
+#for turn < V_TURNS
                         for (; unit + #{V_FLIGHT-turn*V_FLIGHT+turn-1}u * SLICES < units; unit += #{V_FLIGHT-turn*V_FLIGHT+turn}u * SLICES) {
 #for f < V_FLIGHT-turn*V_FLIGHT+turn
                             let v_#{f} = v_fetch(column_at, unit0 + unit + #{f}u * SLICES);

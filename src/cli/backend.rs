@@ -114,6 +114,11 @@ fn auto(flags: &BackendFlags) -> Result<Chosen> {
             log::debug!("auto: {error}");
             cpu(flags, "auto: no hardware adapter that runs the kernels (CUDA is not built yet)".into())
         }
+        Err(error) if error.kind() == ErrorKind::Unsupported => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("--limits and --without are for a GPU, and auto finds none that serves: {error}"),
+            "name an adapter, such as --backend vulkan (software adapters too), or leave the masks out",
+        )),
         other => other,
     }
 }

@@ -38,7 +38,7 @@ impl MaskFlags {
 
     /// Whether nothing is masked.
     pub fn empty(&self) -> bool {
-        self.limits.is_none() && self.without.is_none()
+        self.limits.as_deref().is_none_or(|limits| limits.trim() == "adapter") && self.without.is_none()
     }
 
     /// Refuses masks where no GPU is opened: the CPU would silently be what it is.

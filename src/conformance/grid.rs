@@ -189,6 +189,23 @@ pub const MIXED: Formats = |sequence, page| {
     (NAMES[at], NAMES[(at * 3 + 1) % 10])
 };
 
+/// V of heads whose last block of channels is short, beside a full one.
+const SHORT: Formats =
+    |_, page| [("f16", "tq3"), ("fp8", "tq2"), ("f16", "tq4"), ("f16", "fp8"), ("f16", "q3_affine")][page % 5];
+
+/// A head of V with a full and a short block of 128 channels, in pages of as many tokens.
+pub fn short_block(kernel: Kernel, page_tokens: usize) -> Case {
+    Case {
+        k_dim: 64,
+        v_dim: 192,
+        group: 2,
+        page_tokens,
+        formats: SHORT,
+        sequences: vec![(page_tokens * 6, 2)],
+        ..mixed(kernel)
+    }
+}
+
 /// Long, empty and short sequences of one to forty rows, over [`MIXED`] pages.
 pub fn mixed(kernel: Kernel) -> Case {
     Case {

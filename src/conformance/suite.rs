@@ -133,6 +133,11 @@ fn checks(quick: bool) -> Vec<(String, Check)> {
             (format!("mixed-{}", kernel.as_str()), Check::Attention(Box::new(case)))
         }));
     }
+    for (kernel, page_tokens) in [(Kernel::Decode, 64), (Kernel::Prefill, 64), (Kernel::Decode, 16)] {
+        let row_tile = if kernel == Kernel::Decode { 2 } else { 32 };
+        let case = Case { row_tile, ..grid::short_block(kernel, page_tokens) };
+        checks.push((format!("short-block-{}-{page_tokens}", kernel.as_str()), Check::Attention(Box::new(case))));
+    }
     for (turn, (format, side)) in NAMES.iter().flat_map(|f| Side::BOTH.map(|side| (*f, side))).enumerate() {
         for (at, tokens) in PAGE_TOKENS.into_iter().enumerate().filter(|(at, _)| !quick || *at == turn % 4) {
             let head_dim = grid::head_dim(format, PACKED[(turn + 3 * at) % PACKED.len()]);

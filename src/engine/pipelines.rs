@@ -29,7 +29,7 @@ pub(crate) fn tile_rows(kind: BackendKind) -> u32 {
     }
 }
 
-/// Threads of a workgroup of every kernel of the cache.
+/// Threads of a workgroup of every kernel of the cache, attention over V heads above 256 apart.
 pub(crate) const WORKGROUP: u32 = 64;
 
 impl Group {
@@ -46,6 +46,8 @@ impl Group {
 
     fn specialise(&self, caps: &Caps, key: Key) -> Result<Specialisation> {
         let (k, v) = (Side::K, Side::V);
+        // A thread of attention owns four channels of V or more.
+        let attending = WORKGROUP.max((self.attention.v_dim as u32 / 4).next_power_of_two());
         match key {
             Key::Append(kf, vf) => {
                 append::specialise(&self.attention, self.codec(k, kf)?, self.codec(v, vf)?, self.bases, WORKGROUP)
@@ -54,14 +56,14 @@ impl Group {
             Key::Query => query::specialise(&self.attention, self.bases.k, WORKGROUP),
             Key::Decode(rows, kf, vf) => {
                 let (k, v) = (self.codec(k, kf)?, self.codec(v, vf)?);
-                decode::specialise(&self.attention, k, v, rows as usize, Tier::of(caps), WORKGROUP)
+                decode::specialise(&self.attention, k, v, rows as usize, Tier::of(caps), attending)
             }
             Key::Prefill(kf, vf) => prefill::specialise(
                 &self.attention,
                 self.codec(k, kf)?,
                 self.codec(v, vf)?,
                 tile_rows(caps.kind) as usize,
-                WORKGROUP,
+                attending,
             ),
             Key::Merge => merge::specialise(&self.attention, self.bases.v, self.has_sinks, WORKGROUP),
             Key::Convert(side, from, to) => {

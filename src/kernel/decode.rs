@@ -14,7 +14,7 @@ use super::attention::{self, AttentionArgs, AttentionBuffers, AttentionShape};
 use super::attention_cpu;
 use super::tier::Tier;
 use crate::backend::{BindingDecl, CodecUse, Constant, Dispatch, Element, KernelDecl, PipelineId, Specialisation};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::Units;
 
 /// The kernel.
@@ -58,6 +58,7 @@ pub static DECL: KernelDecl = KernelDecl {
         "V_QUADS",
         "V_STEP",
         "V_FLIGHT",
+        "V_TURNS",
         "NATIVE",
         "HALF",
         "SUBGROUP",
@@ -90,6 +91,17 @@ pub fn specialise(
     // An element of queries: two pairs of f32, or four of f16.
     let step_pairs = if half { 4 } else { 2 };
     let flight = |count: usize, most: usize| (1..=most).rev().find(|n| count.is_multiple_of(*n)).unwrap_or(1);
+    let v_flight = if v_units.tokens > 1 { 1 } else { 8 };
+    if !(k_units.quads * 2).is_multiple_of(step_pairs * parts) || !matches!(k_units.tokens, 1 | 2) {
+        let message = format!(
+            "kernel decode: units of K format {} have {} groups of four channels of {} tokens; {} and 1 or 2 can be taken",
+            k.format,
+            k_units.quads,
+            k_units.tokens,
+            if half { "multiples of 2, above 8 of 4," } else { "any" }
+        );
+        return Err(Error::new(ErrorKind::Shape, message, "mend the format's wgsl_units"));
+    }
     let number = |n: usize| Constant::U32(n as u32);
     constants.extend([
         ("CHUNK", number(chunk)),
@@ -108,7 +120,8 @@ pub fn specialise(
         ("V_UNIT_TOKENS", number(v_units.tokens)),
         ("V_QUADS", number(v_units.quads)),
         ("V_STEP", number(if v_units.twins { 2 } else { 1 })),
-        ("V_FLIGHT", number(if v_units.tokens > 1 { 1 } else { 8 })),
+        ("V_FLIGHT", number(v_flight)),
+        ("V_TURNS", number(if v_flight > 1 { 2 } else { 1 })),
         ("NATIVE", Constant::Bool(tier.f16)),
         ("HALF", Constant::Bool(half)),
         ("SUBGROUP", Constant::U32(tier.subgroup)),

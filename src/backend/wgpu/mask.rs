@@ -47,12 +47,15 @@ impl Limit {
         }
     }
 
-    /// The least that the backend can work with: the host splits for bindings, buffers and dispatches, not for the rest.
+    /// The least that the backend can work with: the host splits for bindings and folds dispatches, but not below this.
     pub fn least(self) -> u64 {
         match self {
             // Room for the parameter blocks of a recording of 4096 dispatches.
-            Limit::BindingBytes | Limit::BufferBytes => 1 << 20,
-            Limit::WorkgroupsPerDimension => 1,
+            Limit::BindingBytes => 1 << 20,
+            // A model's rows of activations lie in one buffer.
+            Limit::BufferBytes => 16 << 20,
+            // Dispatches are folded into two dimensions: a million workgroups.
+            Limit::WorkgroupsPerDimension => 1 << 10,
             Limit::WorkgroupBytes | Limit::Invocations | Limit::StorageBuffers => self.of(&wgpu::Limits::defaults()),
         }
     }
@@ -141,6 +144,12 @@ impl LimitMask {
         for word in text.split(',').map(str::trim) {
             let Some((key, value)) = word.split_once('=') else {
                 let known = LimitBase::ALL.into_iter().find(|b| b.as_str() == word).ok_or_else(|| {
+                    if Limit::ALL.iter().any(|limit| limit.as_str() == word) {
+                        return bad(format!("{word} has no value"), format!("write {word}=NUMBER"));
+                    }
+                    if word.is_empty() {
+                        return bad("a word is missing".into(), "write webgpu-default, or KEY=VALUE".into());
+                    }
                     let names = LimitBase::ALL.map(LimitBase::as_str).into_iter();
                     let names = names.chain(Limit::ALL.map(Limit::as_str));
                     bad(

@@ -12,8 +12,11 @@ pub(in super::super) fn units(layout: &Layout, bits: u32, prefix: &str) -> Optio
     let PageGeometry { tokens, head_dim } = layout.geometry;
     // K: words of a unit, as many as its last block has groups of 32 channels.
     let groups = if head_dim.is_multiple_of(128) { 4 } else { head_dim.div_ceil(32) };
+    // V: rows of units are as long as the block of channels is wide; a short one beside full ones has its own length.
+    let short = (head_dim % 128).div_ceil(16) % 8;
     let (text, unit_tokens, quads, count) = match (layout.side, bits) {
         (Side::K, _) if groups > 4 => return None,
+        (Side::V, _) if head_dim > 128 && short != 0 => return None,
         (Side::K, 4) if groups % 2 == 1 => return None,
         (Side::K, 4) => (K4.to_string(), 2, 4, head_dim.div_ceil(128) * 2 * groups),
         (Side::K, _) => (K.to_string(), 2, 4 * groups, head_dim.div_ceil(128) * 2),
