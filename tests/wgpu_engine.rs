@@ -8,6 +8,7 @@ mod workload;
 use kvarto::ErrorKind;
 use kvarto::backend::wgpu::{Limit, LimitMask, OpenOptions};
 use kvarto::backend::{Backend, CpuBackend};
+use kvarto::conformance::HALF_TOLERANCE;
 use kvarto::engine::{Engine, Input, Output, Registry, SeqRows};
 use kvarto::profile::Profile;
 use kvarto::shape::CacheShape;
@@ -188,5 +189,7 @@ fn a_device_lost_in_a_step_is_an_error_from_then_on() {
     let work = Workload::draw(3, 6);
     let (got, expected) = (work.run(&mut fresh), work.run(&mut engine(cpu(), &case)));
     let off = worst(&got, &expected, 64);
-    assert!(off <= 1e-3, "off by {off}");
+    // Some formats of the case multiply in f16 where the adapter has it.
+    let limit = if fresh.backend().caps().f16 { HALF_TOLERANCE } else { 1e-3 };
+    assert!(off <= limit, "off by {off}");
 }

@@ -76,7 +76,7 @@ pub fn run(command: &ChatCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     let caps = backend.caps().clone();
     let load = LoadOptions { page_tokens: command.cache.page_tokens, logit_rows: 1, ..LoadOptions::default() };
     let mut model = Model::load(&gguf, backend, profile, registry, &load)?;
-    introduce(&mut model, &caps.title(), &caps.tier, &why, &path, verbose);
+    introduce(&mut model, &caps, &why, &path, verbose);
 
     let cancelled = Arc::new(AtomicBool::new(false));
     let waiting = Arc::new(AtomicBool::new(false));

@@ -8,7 +8,7 @@ use super::output::{self, Out, say};
 use super::report::{bytes, figure};
 use super::sampling_flags::SamplingFlags;
 use clap::{Args, ValueEnum};
-use kvarto::backend::Timing;
+use kvarto::backend::{Caps, Timing};
 use kvarto::engine::Registry;
 use kvarto::model::chat_template::{ChatTemplate, Message};
 use kvarto::model::conversation::refuse_control;
@@ -116,7 +116,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
         TimingWord::Kernels => Timing::Kernels,
     };
     model.engine().backend().set_timing(timing)?;
-    introduce(&mut model, &caps.title(), &caps.tier, &why, &path, verbose);
+    introduce(&mut model, &caps, &why, &path, verbose);
 
     let seq = model.engine().create()?;
     let quiet = command.json;
@@ -185,14 +185,15 @@ fn chat_prompt(gguf: &Gguf, tokenizer: &Tokenizer, text: String) -> kvarto::Resu
 }
 
 /// Says on standard error what was chosen and why.
-pub fn introduce(model: &mut Model, adapter: &str, tier: &str, why: &str, path: &std::path::Path, verbose: u8) {
+pub fn introduce(model: &mut Model, caps: &Caps, why: &str, path: &std::path::Path, verbose: u8) {
     let weights = model.weight_bytes();
     let config = model.config().clone();
     let engine = model.engine();
     let p = engine.profile().clone();
     let bases = engine.bases();
-    say(&format!("backend   {adapter} ({why})"));
-    say(&format!("kernels   {tier} tier"));
+    say(&format!("backend   {} ({why})", caps.title()));
+    let masked = caps.masked.iter().map(|word| format!(", {word}")).collect::<String>();
+    say(&format!("kernels   {} tier{masked}", caps.tier));
     say(&format!(
         "pages     {} tokens; K {} ({}), V {} ({}); first {} and newest {} tokens exact",
         engine.shape().groups[0].page_tokens,
@@ -290,6 +291,8 @@ fn json(
         "seed": generation.seed,
         "backend": caps.api,
         "adapter": caps.adapter,
+        "tier": caps.tier,
+        "masked": caps.masked,
         "profile": profile.name,
         "kv": {"k": profile.k, "v": profile.v},
         "basis": {"k": bases[0].0, "v": bases[0].1},

@@ -110,7 +110,8 @@ pub trait Codec: Send + Sync {
     fn wgsl(&self, prefix: &str) -> String;
 
     /// WGSL for reading many values at a time, with [`Codec::wgsl`] of the same prefix; there `{p}_slab` is an
-    /// `array<vec4<u32>>`. By default it goes by `load4`.
+    /// `array<vec4<u32>>`. By default it goes by `load4`; a format of one's own may do better (see [`Units`]), and decode
+    /// attention refuses units that it cannot take.
     fn wgsl_units(&self, prefix: &str) -> Units {
         Units::by_load4(self.layout(), prefix)
     }

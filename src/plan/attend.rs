@@ -101,6 +101,8 @@ const LEAST_TOKENS: usize = 64;
 /// Bytes that make an item worth having where there are items enough: on an H200, 8 x 32,768 tokens of f16 took 318 us
 /// in 1,024 items and 338 us in 2,048, with a quarter of the bytes 319 us and 285 us.
 const ENOUGH_BYTES: u64 = 1 << 20;
+/// Items enough: those of 64 threads that fill such a card.
+const ENOUGH_ITEMS: usize = 1024;
 
 /// Splits lists into items that keep the backend busy.
 fn items(limits: &Limits, entries: &[Entry], source: &dyn PageSource, lists: &[List]) -> Vec<Item> {
@@ -115,7 +117,8 @@ fn items(limits: &Limits, entries: &[Entry], source: &dyn PageSource, lists: &[L
     let mut items = Vec::with_capacity(lists.len());
     for (at, List { ids, class, .. }) in lists.iter().enumerate() {
         let enough = (ENOUGH_BYTES / source.class_bytes(*class).max(1)) as usize;
-        let pages_per_item = totals[class].div_ceil(target).max(enough.min(totals[class].div_ceil(target.div_ceil(2))));
+        let most = totals[class].div_ceil(target.min(ENOUGH_ITEMS));
+        let pages_per_item = totals[class].div_ceil(target).max(enough.min(most));
         let pages_per_item = pages_per_item.max(LEAST_TOKENS / limits.page_tokens).max(1);
         // Even shares: 33 pages at 32 an item are two items of 17 and 16, not of 32 and 1.
         let share = ids.len().div_ceil(ids.len().div_ceil(pages_per_item));

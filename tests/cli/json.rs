@@ -26,6 +26,8 @@ const KEYS: &[(&str, Kind)] = &[
     ("seed", Whole),
     ("backend", Text),
     ("adapter", Text),
+    ("tier", Text),
+    ("masked", List),
     ("profile", Text),
     ("kv", Object(&[("k", Text), ("v", Text)])),
     ("basis", Object(&[("k", Text), ("v", Text)])),

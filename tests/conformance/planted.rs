@@ -107,7 +107,7 @@ fn target(kernel: &str, k_formats: &[&str]) -> (&'static CheckResult, usize) {
     let wanted =
         |r: &CheckResult| r.kernel == kernel && k_formats.contains(&r.k_format.as_str()) && !r.shape.contains("window");
     let at = results.iter().position(wanted).expect("such a check");
-    let attention = results.iter().filter(|r| r.id.starts_with("grid")).count();
+    let attention = results.iter().filter(|r| ["decode", "prefill"].contains(&r.kernel)).count();
     (&results[at], if at < attention { 2 * at + 1 } else { 2 * attention + 1 + (at - attention) })
 }
 
