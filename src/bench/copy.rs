@@ -39,8 +39,8 @@ pub fn copy_bytes_per_s(backend: &mut dyn Backend, bytes: u64) -> Result<f64> {
     streamed.map(|stream| stream.unwrap_or(0.0).max(2.0 * (COPIES * bytes) as f64 / best))
 }
 
-/// The same by the kernel that copies pages, 16 bytes a thread, on the device's clock, or the host's without timestamps. Some
-/// drivers copy buffers far more slowly than kernels move memory.
+/// The same by the kernel that copies pages, 16 bytes a thread, on the device's clock, or the host's where a device has
+/// none; `None` where nothing was timed. Some drivers copy buffers far more slowly than kernels move memory.
 fn streamed(backend: &mut dyn Backend, slab: BufferId, bytes: u64) -> Result<Option<f64>> {
     let slots = (bytes / 2 / SLOT_BYTES) as u32;
     let items: Vec<u32> = (0..slots).flat_map(|i| [i, slots + i, 0, 0]).collect();
