@@ -100,8 +100,8 @@ impl Wide {
                 if token == 0 {
                     wide.lanes.push(lanes);
                 }
-                for plane in 0..planes.len() {
-                    let (ours, shared) = (&lanes[plane], &wide.lanes[vector][plane]);
+                let shared = wide.lanes[vector];
+                for (plane, (ours, shared)) in lanes.iter().zip(&shared).enumerate().take(planes.len()) {
                     let further = ours.shift[0].wrapping_sub(shared.shift[0]);
                     let same = |(a, b): (&u32, &u32)| a.wrapping_sub(*b) == further;
                     let uniform = ours.shift.iter().zip(&shared.shift).all(same);
