@@ -285,3 +285,17 @@ fn free_slots_are_used_before_new_segments_are_made() {
     pool.change(pages[0], FormatId(2), FormatId(2), true, &mut memory).unwrap();
     assert_eq!(memory.bytes, reserved);
 }
+
+#[test]
+fn flags_that_are_not_built_are_refused_by_name() {
+    let mut pool = pool(2, 400, None);
+    let page = pool.allocate(FormatId(0), FormatId(0), 0, &mut Memory::default()).unwrap();
+    pool.update(page, |d| d.flags |= flags::PINNED).unwrap();
+    let before = fingerprint(&pool);
+    for (flag, name) in [(flags::POSITIONS, "positions"), (flags::LIVE, "live"), (flags::SYNTHETIC, "synthetic")] {
+        let error = pool.update(page, |d| (d.flags, d.valid_tokens) = (d.flags | flag, 9)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.message().contains(&format!("`{name}`")) && !error.remedy().is_empty(), "{error}");
+        assert_eq!(fingerprint(&pool), before);
+    }
+}

@@ -297,7 +297,7 @@ impl Engine {
                         fresh
                     }
                 };
-                self.groups[index].pool.update(id, |d| d.valid_tokens = valid);
+                self.groups[index].pool.edit(id, |d| d.valid_tokens = valid);
             }
         }
         Ok(())

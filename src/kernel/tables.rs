@@ -1,6 +1,7 @@
 //! Checked access of CPU kernels to tables, descriptors, slots and rows: a bad index is an error, not a panic.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::page::flags;
 
 /// `values[start..start + len]`, named in the error if it does not fit.
 pub(super) fn range<'a, T>(values: &'a [T], start: usize, len: usize, what: &str) -> Result<&'a [T]> {
@@ -26,9 +27,10 @@ pub(super) struct Descriptor {
     pub(super) v_slot: usize,
 }
 
-/// Descriptor `id`: 8 words, see the block table.
+/// Descriptor `id`: 8 words, see the block table. Flags that are not built are refused: see [`flags::check`].
 pub(super) fn descriptor(descs: &[u32], id: usize) -> Result<Descriptor> {
     let words = range(descs, id.saturating_mul(8), 8, "page descriptor")?;
+    flags::check((words[0] >> 16) as u16)?;
     Ok(Descriptor {
         valid_tokens: (words[1] & 0xffff) as usize,
         first_position: words[3],
@@ -120,5 +122,18 @@ mod tests {
         assert!(item::<4>(&[0; 8], usize::MAX, 1).is_err());
         assert!(descriptor(&[0; 15], 1).is_err());
         assert!(slot(&[0; 16], 2, 8).is_err());
+    }
+
+    #[test]
+    fn a_page_table_with_flags_that_are_not_built_is_refused_by_name() {
+        let mut descs = [0u32; 16];
+        descs[8] = u32::from(flags::SEALED | flags::PINNED | flags::REOPENED) << 16;
+        assert!(descriptor(&descs, 1).is_ok());
+        for (flag, name) in [(flags::POSITIONS, "positions"), (flags::LIVE, "live"), (flags::SYNTHETIC, "synthetic")] {
+            descs[8] = u32::from(flags::SEALED | flag) << 16;
+            let error = descriptor(&descs, 1).unwrap_err();
+            assert!(error.kind() == ErrorKind::Unsupported && error.message().contains(name), "{error}");
+            assert!(descriptor(&descs, 0).is_ok());
+        }
     }
 }

@@ -188,7 +188,20 @@ impl Pool {
     }
 
     /// Changes a page's descriptor through `edit`.
-    pub fn update(&mut self, id: PageId, edit: impl FnOnce(&mut PageDescriptor)) {
+    ///
+    /// # Errors
+    /// `Unsupported` for flags that are not built ([`flags::check`]): the page is then as it was.
+    pub fn update(&mut self, id: PageId, edit: impl FnOnce(&mut PageDescriptor)) -> Result<()> {
+        let Some(Some(page)) = self.pages.get(id.0 as usize) else { return Ok(()) };
+        let mut descriptor = page.descriptor;
+        edit(&mut descriptor);
+        flags::check(descriptor.flags)?;
+        self.edit(id, |d| *d = descriptor);
+        Ok(())
+    }
+
+    /// [`Pool::update`] for the engine's own edits, which set no flag that is not built.
+    pub(crate) fn edit(&mut self, id: PageId, edit: impl FnOnce(&mut PageDescriptor)) {
         if let Some(Some(page)) = self.pages.get_mut(id.0 as usize) {
             edit(&mut page.descriptor);
             self.dirty.push(id.0);
@@ -239,7 +252,7 @@ impl Pool {
             (false, false) => self.take_slots(k, v, Some(old.group), backing)?,
         };
         self.retire_difference(&old, &new);
-        self.update(id, |d| {
+        self.edit(id, |d| {
             d.k_format = k;
             d.v_format = v;
             d.segment_group = new.group;
@@ -265,7 +278,7 @@ impl Pool {
             }
         }
         let before = change.before;
-        self.update(change.page, |d| *d = before);
+        self.edit(change.page, |d| *d = before);
     }
 
     /// Frees a page that no step has seen yet.
