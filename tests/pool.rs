@@ -2,7 +2,7 @@
 
 use kvarto::error::{Error, ErrorKind, Result};
 use kvarto::format::FormatId;
-use kvarto::page::{Backing, Change, PageId, Pool, SegmentKey, SlotSpec, flags};
+use kvarto::page::{Backing, Change, NONE, PageId, Pool, SegmentKey, SlotSpec, flags};
 use kvarto::shape::Side;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,7 @@ struct Memory {
     refuse: BTreeSet<u32>,
     bytes: u64,
     segments: BTreeSet<SegmentKey>,
+    records: Vec<u64>,
 }
 
 impl Backing for Memory {
@@ -41,6 +42,16 @@ impl Backing for Memory {
         }
         assert!(self.segments.insert(key), "{key:?} is made twice");
         self.bytes += bytes;
+        Ok(())
+    }
+
+    fn reserve_records(&mut self, index: usize, bytes: u64) -> Result<()> {
+        self.calls += 1;
+        if self.refuse.contains(&self.calls) {
+            return Err(Error::new(ErrorKind::OutOfMemory, "refused", ""));
+        }
+        assert_eq!(index, self.records.len(), "segments of records come in order");
+        self.records.push(bytes);
         Ok(())
     }
 }
@@ -100,6 +111,15 @@ fn slots(pool: &Pool) -> BTreeMap<(SegmentKey, u32), PageId> {
     taken
 }
 
+/// Pages by the rows of their records.
+fn rows(pool: &Pool) -> BTreeMap<u32, PageId> {
+    let mut taken = BTreeMap::new();
+    for (id, page) in pool.live().filter(|(_, page)| page.descriptor.side != NONE) {
+        assert_eq!(taken.insert(page.descriptor.side, id), None, "a row belongs to two pages");
+    }
+    taken
+}
+
 fn fingerprint(pool: &Pool) -> Vec<(PageId, [u32; 8], u32)> {
     pool.live().map(|(id, p)| (id, p.descriptor.words(), p.references)).collect()
 }
@@ -113,8 +133,14 @@ proptest! {
         first_slots in 1u32..5,
         budget in proptest::option::of(300u64..4000),
         refuse in proptest::collection::btree_set(1u32..24, 0..6),
+        record in prop_oneof![Just(0u64), 1u64..200],
     ) {
         let mut pool = pool(first_slots, 400, budget);
+        if record > 0 {
+            pool = pool.with_records(SlotSpec { bytes: record, first_slots });
+        }
+        // Rows of pages that are gone and not reclaimed: nobody may get them.
+        let mut waiting_rows: BTreeSet<u32> = BTreeSet::new();
         let mut memory = Memory { refuse, ..Memory::default() };
         let mut model = Model::default();
         let mut newest: Option<(Change, u64)> = None;
@@ -123,6 +149,7 @@ proptest! {
         for act in acts {
             let (before, before_print) = (pool.bytes(), fingerprint(&pool));
             let held = slots(&pool);
+            let held_rows = rows(&pool);
             let mut refused = None;
             let undoable = newest.take();
             match act {
@@ -239,6 +266,24 @@ proptest! {
             if matches!(act, Act::Reclaim) {
                 waiting.clear();
             }
+            // Every page has a row of its own, and keeps it whatever becomes of its slots.
+            let now_rows = rows(&pool);
+            prop_assert_eq!(now_rows.len(), if record > 0 { model.pages.len() } else { 0 });
+            if matches!(act, Act::Release(_)) {
+                waiting_rows.extend(held_rows.keys().filter(|row| !now_rows.contains_key(*row)));
+            }
+            if matches!(act, Act::Reclaim) {
+                waiting_rows.clear();
+            }
+            for (row, page) in &now_rows {
+                prop_assert!(!waiting_rows.contains(row), "a row in waiting was handed out");
+                prop_assert!(held_rows.get(row).is_none_or(|before| before == page));
+                let segment = pool.record_segment(*row).unwrap();
+                let bytes = u64::from(row - segment.first_row + 1) * record;
+                prop_assert!(bytes <= memory.records[segment.index]);
+            }
+            prop_assert_eq!(pool.bytes().records_used, (now_rows.len() + waiting_rows.len()) as u64 * record);
+            prop_assert_eq!(pool.bytes().records_reserved, memory.records.iter().sum::<u64>());
             prop_assert!(now.keys().all(|place| !waiting.contains(place)), "a slot in waiting was handed out");
             prop_assert_eq!(pool.bytes().used, model.used());
             prop_assert_eq!(pool.bytes().retiring, model.retiring);
@@ -298,4 +343,20 @@ fn flags_that_are_not_built_are_refused_by_name() {
         assert!(error.message().contains(&format!("`{name}`")) && !error.remedy().is_empty(), "{error}");
         assert_eq!(fingerprint(&pool), before);
     }
+}
+
+#[test]
+fn records_are_limited_by_their_segments() {
+    let mut tight = pool(1, 400, None).with_records(SlotSpec { bytes: 401, first_slots: 1 });
+    let mut memory = Memory::default();
+    let error = tight.allocate(FormatId(0), FormatId(0), 0, &mut memory).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.message().contains("401"), "{error}");
+    assert_eq!((tight.bytes().used, tight.bytes().records_used), (0, 0));
+    // Segments double what there is, up to the limit of 4 records.
+    let mut pool = pool(1, 400, None).with_records(SlotSpec { bytes: 100, first_slots: 1 });
+    let ids: Vec<PageId> = (0..12).map(|_| pool.allocate(FormatId(2), FormatId(2), 0, &mut memory).unwrap()).collect();
+    assert_eq!(memory.records, [100, 100, 200, 400, 400]);
+    let rows: Vec<u32> = ids.iter().map(|&id| pool.page(id).descriptor.side).collect();
+    assert_eq!(rows, (0..12).collect::<Vec<u32>>());
+    assert_eq!((pool.record_segment(11), pool.record_segment(12)), (pool.record_segment(8), None));
 }

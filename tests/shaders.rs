@@ -8,7 +8,9 @@ use kvarto::backend::{CodecUse, Specialisation};
 use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;
 use kvarto::kernel::tier::Tier;
-use kvarto::kernel::{SideBases, SideBasis, append, convert, copy_slots, decode, mean, merge, prefill, query};
+use kvarto::kernel::{
+    SideBases, SideBasis, append, convert, copy_slots, decode, mean, merge, plane, prefill, query, summarise_box,
+};
 use kvarto::shape::{PageGeometry, Side};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use support::require_or_skip;
@@ -149,6 +151,9 @@ fn other_specs() -> Vec<Specialisation> {
             specs.push(append::specialise(&shape, k, v, SideBases { k: basis, v: other }, workgroup).expect("append"));
         }
         specs.push(mean::specialise(&shape, workgroup).expect("mean"));
+        let words = summarise_box::words(k_dim) as u32;
+        let place = plane::PlanePlace { record_words: words + 4, at: at as u32 % 2 * 4, words };
+        specs.push(plane::specialise(&summarise_box::DECL, &shape, place, workgroup).expect("summarise_box"));
         specs.push(copy_slots::specialise(k_dim * tokens / 2, workgroup).expect("copy_slots"));
         for (i, src) in names().iter().enumerate() {
             for (j, dst) in names().iter().enumerate().filter(|(j, _)| (at + i + j) % 3 == 0) {

@@ -1,7 +1,7 @@
 //! How sequences share pages, shrink and end: forks, truncation, pins, release.
 
 use super::journal::{Done, Journal};
-use super::moves::{Reopened, transfers};
+use super::moves::{Reopened, copies};
 use super::sequence::{Pin, Rows};
 use super::{Engine, Event, SeqId, beyond, unknown};
 use crate::error::{Error, ErrorKind, Result};
@@ -247,7 +247,7 @@ impl Engine {
                 }
                 journal.0.push(Done::Reopened { seq, group: index, row, at: page, old });
                 let pool = &self.groups[index].pool;
-                let transfers = transfers(&pool.page(old).slots(), &pool.page(fresh).slots(), keep as u32);
+                let transfers = copies(pool, old, fresh, keep as u32);
                 self.pending[index].push(Reopened { page: fresh, source: old, transfers });
             }
         }

@@ -26,6 +26,7 @@ pub use storage::AttentionOptions;
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
+use crate::needs::Wanted;
 use crate::page::Budget;
 use crate::policy::Policy;
 use crate::profile::Profile;
@@ -100,7 +101,7 @@ impl Engine {
     /// An engine over `shape`, whose formats, selector and policy `profile` names.
     ///
     /// # Errors
-    /// `Shape` and `Unsupported` for a shape, format or head size that is refused, `Usage` for a name that the
+    /// `Shape` and `Unsupported` for a shape, format, head size or side plane that is refused, `Usage` for a name that the
     /// registry does not know, `OutOfMemory` when the device refuses the first buffers.
     pub fn with_options(
         mut backend: Box<dyn Backend>,
@@ -112,11 +113,12 @@ impl Engine {
         shape.validate()?;
         let selector = registry.selectors.by_name(&profile.selector)?.clone();
         let policy = registry.policies.make(&profile.policy)?;
+        let wanted = Wanted::of(selector.as_ref(), policy.as_ref(), &shape);
         let budget = Budget::new(options.kv_budget_bytes);
         let mut groups: Vec<Group> = Vec::with_capacity(shape.groups.len());
         for (i, group) in shape.groups.iter().enumerate() {
             let attention = options.attention.get(i).cloned().unwrap_or_default();
-            match Group::new(backend.as_mut(), group, &profile, &registry, &options, &attention, &budget) {
+            match Group::new(backend.as_mut(), group, &profile, &registry, &options, &attention, &budget, &wanted) {
                 Ok(group) => groups.push(group),
                 Err(error) => {
                     groups.iter_mut().for_each(|g| g.release(backend.as_mut()));

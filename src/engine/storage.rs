@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
 use crate::kernel::attention::AttentionShape;
 use crate::kernel::{MeanPlace, SideBases, SideBasis};
+use crate::needs::{PlaneSet, Wanted};
 use crate::page::{Backing, Budget, PageDescriptor, Pool, SegmentKey, SlotSpec};
 use crate::profile::Profile;
 use crate::shape::{CacheGroup, GroupKind, Side};
@@ -93,6 +94,9 @@ pub(super) struct Group {
     /// Formats of sealed pages, by layer in group.
     pub sealed: Vec<(FormatId, FormatId)>,
     pub segments: HashMap<SegmentKey, BufferSlice>,
+    /// What is kept with each page beside its slots, and the segments of it.
+    pub planes: PlaneSet,
+    pub records: Vec<BufferSlice>,
     pub descriptors: Scratch,
     pub tables: Scratch,
     pub queries: Scratch,
@@ -109,6 +113,7 @@ pub(super) struct Group {
 pub(super) const MEAN_SLOTS: u32 = 64;
 
 impl Group {
+    #[allow(clippy::too_many_arguments)] // one call site; a struct would only rename the list
     pub fn new(
         backend: &mut dyn Backend,
         shape: &CacheGroup,
@@ -117,8 +122,10 @@ impl Group {
         options: &super::EngineOptions,
         attention: &AttentionOptions,
         budget: &Budget,
+        wanted: &[Wanted],
     ) -> Result<Self> {
         shape.validate()?;
+        let planes = PlaneSet::new(shape, wanted)?;
         let mut codecs = BTreeMap::new();
         for (id, format) in registry.formats.iter() {
             for side in Side::BOTH {
@@ -172,6 +179,8 @@ impl Group {
                 ((side, id), SlotSpec { bytes, first_slots: first_slots.max(64) })
             })
             .collect();
+        let held = options.context_tokens.max(exact).min(holds_at_once);
+        let first_records = rows.saturating_mul(pages(held)).clamp(64, u64::from(u32::MAX)) as u32;
         let caps = backend.caps();
         let segment = caps.max_binding_bytes.min(caps.max_buffer_bytes);
         let window = match shape.kind {
@@ -208,7 +217,13 @@ impl Group {
             window,
             rewind_tokens: options.rewind_tokens,
             bases,
-            pool: Pool::new(slots, segment, budget.clone()),
+            pool: match planes.record_bytes() {
+                0 => Pool::new(slots, segment, budget.clone()),
+                bytes => Pool::new(slots, segment, budget.clone())
+                    .with_records(SlotSpec { bytes, first_slots: first_records }),
+            },
+            planes,
+            records: Vec::new(),
             codecs,
             open,
             sealed,
@@ -261,7 +276,7 @@ impl Group {
 
     /// The pool, with the backend as its memory.
     pub fn with_pool<T>(&mut self, backend: &mut dyn Backend, act: impl FnOnce(&mut Pool, &mut dyn Backing) -> T) -> T {
-        let mut backing = Segments { segments: &mut self.segments, backend };
+        let mut backing = Segments { segments: &mut self.segments, records: &mut self.records, backend };
         act(&mut self.pool, &mut backing)
     }
 
@@ -271,6 +286,13 @@ impl Group {
             .get(&key)
             .copied()
             .ok_or_else(|| Error::new(ErrorKind::Shape, format!("segment {key:?} is not there"), ""))
+    }
+
+    /// The segment of the record at a row, and the row's number in it.
+    pub fn record_at(&self, row: u32) -> Result<(BufferSlice, u32)> {
+        let segment = self.pool.record_segment(row);
+        let slice = segment.and_then(|s| Some((*self.records.get(s.index)?, row - s.first_row)));
+        slice.ok_or_else(|| Error::new(ErrorKind::Shape, format!("record {row} of side planes is not there"), ""))
     }
 
     /// The codec of a format on a side.
@@ -302,7 +324,7 @@ impl Group {
 
     /// Frees every buffer.
     pub fn release(&mut self, backend: &mut dyn Backend) {
-        for (_, slice) in self.segments.drain() {
+        for slice in self.segments.drain().map(|(_, slice)| slice).chain(self.records.drain(..)) {
             backend.free(slice.buffer);
         }
         for scratch in [&mut self.descriptors, &mut self.tables, &mut self.queries, &mut self.partials] {
@@ -317,6 +339,7 @@ impl Group {
 
 struct Segments<'a> {
     segments: &'a mut HashMap<SegmentKey, BufferSlice>,
+    records: &'a mut Vec<BufferSlice>,
     backend: &'a mut dyn Backend,
 }
 
@@ -324,6 +347,12 @@ impl Backing for Segments<'_> {
     fn reserve(&mut self, key: SegmentKey, bytes: u64) -> Result<()> {
         let buffer = self.backend.alloc(&format!("{} pages", key.side.as_str()), bytes)?;
         self.segments.insert(key, BufferSlice::whole(buffer, bytes));
+        Ok(())
+    }
+
+    fn reserve_records(&mut self, _: usize, bytes: u64) -> Result<()> {
+        let buffer = self.backend.alloc("side planes", bytes)?;
+        self.records.push(BufferSlice::whole(buffer, bytes));
         Ok(())
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Descriptor {
     pub(super) k_slot: usize,
     /// Slot in the V slab.
     pub(super) v_slot: usize,
+    /// Row of its side planes' record, or all ones.
+    pub(super) side: u32,
 }
 
 /// Descriptor `id`: 8 words, see the block table. Flags that are not built are refused: see [`flags::check`].
@@ -36,6 +38,7 @@ pub(super) fn descriptor(descs: &[u32], id: usize) -> Result<Descriptor> {
         first_position: words[3],
         k_slot: words[4] as usize,
         v_slot: words[5] as usize,
+        side: words[7],
     })
 }
 

@@ -89,6 +89,8 @@ pub struct PageDescriptor {
     pub k_slot: u32,
     /// Slot of the V side in its segment.
     pub v_slot: u32,
+    /// Row of its side planes' record among those of the pool, or [`NONE`] where no planes are declared.
+    pub side: u32,
 }
 
 impl PageDescriptor {
@@ -103,8 +105,7 @@ impl PageDescriptor {
     /// The descriptor that `words` are: of a page table or a snapshot that came from elsewhere.
     ///
     /// # Errors
-    /// `Unsupported` for flags ([`flags::check`]), tiers or rows of further parts and side planes that are not built;
-    /// nothing is guessed.
+    /// `Unsupported` for flags ([`flags::check`]), tiers or rows of further parts that are not built; nothing is guessed.
     pub fn from_words(words: [u32; 8]) -> Result<Self> {
         let page_flags = (words[0] >> 16) as u16;
         flags::check(page_flags)?;
@@ -114,10 +115,8 @@ impl PageDescriptor {
             0 => Tier::Device,
             other => return refuse(format!("pages of tier {other} are not built yet")),
         };
-        for (word, what) in [(words[6], "further parts"), (words[7], "side planes")] {
-            if word != NONE {
-                return refuse(format!("a page with {what} (row {word}) cannot be taken over yet"));
-            }
+        if words[6] != NONE {
+            return refuse(format!("pages with further parts (row {}) are not built yet", words[6]));
         }
         Ok(PageDescriptor {
             k_format: FormatId(words[0] as u8),
@@ -130,6 +129,7 @@ impl PageDescriptor {
             first_position: words[3],
             k_slot: words[4],
             v_slot: words[5],
+            side: words[7],
         })
     }
 
@@ -146,7 +146,7 @@ impl PageDescriptor {
             self.k_slot,
             self.v_slot,
             NONE,
-            NONE,
+            self.side,
         ]
     }
 }
@@ -167,13 +167,14 @@ mod tests {
             first_position: 128,
             k_slot: 7,
             v_slot: 8,
+            side: 11,
         }
     }
 
     #[test]
     fn fields_stand_where_kernels_look_for_them() {
         let words = page().words();
-        assert_eq!(words, [0x0003_0403, 64 | 5 << 20, 9, 128, 7, 8, NONE, NONE]);
+        assert_eq!(words, [0x0003_0403, 64 | 5 << 20, 9, 128, 7, 8, NONE, 11]);
         assert_eq!(PageDescriptor::from_words(words).unwrap(), page());
     }
 
@@ -191,9 +192,9 @@ mod tests {
             assert!(error.message().contains(&format!("{:#06x}", 1u16 << bit)), "{error}");
         }
         assert!((0..8).all(|known| flags::check(known).is_ok()));
-        for (word, bits, name) in [(1, 1 << 16, "tier 1"), (6, 0, "further parts"), (7, 3, "side planes")] {
+        for (word, bits, name) in [(1, page().words()[1] | 1 << 16, "tier 1"), (6, 0, "further parts")] {
             let mut words = page().words();
-            words[word] = if word == 1 { words[1] | bits } else { bits };
+            words[word] = bits;
             let error = PageDescriptor::from_words(words).unwrap_err();
             assert!(error.message().contains(name), "{error}");
         }

@@ -1,9 +1,13 @@
 //! The pool of one cache group: pages with reference counts and generations, over slabs.
 
+mod bytes;
 mod take;
 
+pub use bytes::PoolBytes;
+
 use super::budget::Budget;
-use super::descriptor::{PageDescriptor, Tier, flags};
+use super::descriptor::{NONE, PageDescriptor, Tier, flags};
+use super::records::Records;
 use super::slab::{SegmentKey, Slab};
 use crate::error::Result;
 use crate::format::FormatId;
@@ -21,6 +25,12 @@ pub trait Backing {
     /// # Errors
     /// Whatever the device says; the pool is then as it was.
     fn reserve(&mut self, key: SegmentKey, bytes: u64) -> Result<()>;
+
+    /// Makes segment `index` of the side planes' records, of `bytes` bytes. Called for 0, 1, 2 and so on.
+    ///
+    /// # Errors
+    /// Whatever the device says; the pool is then as it was.
+    fn reserve_records(&mut self, index: usize, bytes: u64) -> Result<()>;
 }
 
 /// The two slots of a page and what they hold.
@@ -79,17 +89,6 @@ pub struct Change {
     pub new: Slots,
 }
 
-/// Bytes of a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolBytes {
-    /// Slots in use.
-    pub used: u64,
-    /// Whole segments.
-    pub reserved: u64,
-    /// Slots of retired pages that a running step may still read; part of `used`.
-    pub retiring: u64,
-}
-
 /// Pages, slots and segments of one cache group.
 #[derive(Debug)]
 pub struct Pool {
@@ -101,6 +100,8 @@ pub struct Pool {
     free_pages: std::collections::BinaryHeap<std::cmp::Reverse<u32>>,
     retiring: Vec<Slots>,
     retiring_sides: Vec<(SegmentKey, u32)>,
+    /// Where side planes are declared.
+    records: Option<Records>,
     dirty: Vec<u32>,
     max_segment_bytes: u64,
     budget: Budget,
@@ -128,6 +129,7 @@ impl Pool {
             free_pages: std::collections::BinaryHeap::new(),
             retiring: Vec::new(),
             retiring_sides: Vec::new(),
+            records: None,
             dirty: Vec::new(),
             max_segment_bytes,
             budget: budget.into(),
@@ -135,7 +137,13 @@ impl Pool {
         }
     }
 
-    /// A new open page with one reference, and no tokens yet.
+    /// The same pool, whose pages have a record of side planes each. Records are metadata: the budget does not bound them.
+    pub fn with_records(mut self, spec: SlotSpec) -> Self {
+        self.records = Some(Records::new(spec, self.max_segment_bytes));
+        self
+    }
+
+    /// A new open page with one reference, and no tokens yet. Its record, where there is one, holds nothing of use.
     ///
     /// # Errors
     /// `OutOfPages` above the budget, naming the bytes short; whatever `backing` says. Nothing has changed then.
@@ -147,6 +155,13 @@ impl Pool {
         backing: &mut dyn Backing,
     ) -> Result<PageId> {
         let slots = self.take_slots(k, v, None, backing)?;
+        let side = match self.records.as_mut().map_or(Ok(NONE), |records| records.take(backing)) {
+            Ok(row) => row,
+            Err(error) => {
+                self.give_both(&slots);
+                return Err(error);
+            }
+        };
         let descriptor = PageDescriptor {
             k_format: k,
             v_format: v,
@@ -158,6 +173,7 @@ impl Pool {
             first_position,
             k_slot: slots.k.1,
             v_slot: slots.v.1,
+            side,
         };
         let page = Page { descriptor, references: 1 };
         let id = match self.free_pages.pop() {
@@ -220,10 +236,13 @@ impl Pool {
         let Some(Some(page)) = self.pages.get_mut(id.0 as usize) else { return };
         page.references -= 1;
         if page.references == 0 {
-            let slots = page.slots();
+            let (slots, side) = (page.slots(), page.descriptor.side);
             self.pages[id.0 as usize] = None;
             self.free_pages.push(std::cmp::Reverse(id.0));
             self.retiring.push(slots);
+            if let Some(records) = &mut self.records {
+                records.retire(side);
+            }
         }
     }
 
@@ -284,10 +303,13 @@ impl Pool {
     /// Frees a page that no step has seen yet.
     pub fn discard(&mut self, id: PageId) {
         if let Some(Some(page)) = self.pages.get(id.0 as usize) {
-            let slots = page.slots();
+            let (slots, side) = (page.slots(), page.descriptor.side);
             self.pages[id.0 as usize] = None;
             self.free_pages.push(std::cmp::Reverse(id.0));
             self.give_both(&slots);
+            if let Some(records) = &mut self.records {
+                records.give(side);
+            }
         }
     }
 
@@ -298,6 +320,9 @@ impl Pool {
         }
         for (segment, slot) in std::mem::take(&mut self.retiring_sides) {
             self.give(segment, slot);
+        }
+        if let Some(records) = &mut self.records {
+            records.reclaim();
         }
     }
 
@@ -331,22 +356,6 @@ impl Pool {
     /// Live pages.
     pub fn live(&self) -> impl Iterator<Item = (PageId, &Page)> {
         self.pages.iter().enumerate().filter_map(|(i, p)| p.as_ref().map(|p| (PageId(i as u32), p)))
-    }
-
-    /// Bytes in use and reserved.
-    pub fn bytes(&self) -> PoolBytes {
-        let retiring = self.retiring.iter().map(|s| self.slot_size(Side::K, s.k.0) + self.slot_size(Side::V, s.v.0));
-        let sides = self.retiring_sides.iter().map(|(key, _)| self.slot_size(key.side, key.format));
-        PoolBytes {
-            used: self.used_bytes,
-            reserved: self.slabs.values().map(Slab::reserved_bytes).sum(),
-            retiring: retiring.chain(sides).sum(),
-        }
-    }
-
-    /// Bytes of one slot.
-    pub fn slot_size(&self, side: Side, format: FormatId) -> u64 {
-        self.slots.get(&(side, format)).map_or(0, |s| s.bytes)
     }
 
     fn retire_difference(&mut self, old: &Slots, new: &Slots) {

@@ -7,6 +7,8 @@ pub use keep::Keep;
 pub use registry::{MakePolicy, PolicyRegistry};
 
 use crate::engine::SeqId;
+use crate::needs::Needs;
+use crate::shape::CacheShape;
 
 /// A sealed page as a policy sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +67,11 @@ pub trait Policy: Send {
     /// Pairs of K and V formats that its moves can ask for: their kernels are made at warm-up, so that no step compiles.
     fn targets(&self) -> Vec<(String, String)> {
         Vec::new()
+    }
+
+    /// What it cannot do without. Asked once, when an engine is built.
+    fn needs(&self, _shape: &CacheShape) -> Needs {
+        Needs::default()
     }
 
     /// Sees the sealed, unpinned pages of the sequences in a step and names what should change.

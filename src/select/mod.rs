@@ -8,6 +8,9 @@ pub use dense::Dense;
 pub use registry::SelectorRegistry;
 pub use window::Window;
 
+use crate::needs::Needs;
+use crate::shape::CacheShape;
+
 /// What a selector is asked: the pages of one (sequence, layer, KV head) for rows at given positions.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
@@ -39,6 +42,11 @@ pub trait Selector: Send + Sync {
 
     /// Whether page `page` is read. The sink and the tail are read whatever this says.
     fn reads(&self, question: &Question, page: usize) -> bool;
+
+    /// What it cannot do without. Asked once, when an engine is built.
+    fn needs(&self, _shape: &CacheShape) -> Needs {
+        Needs::default()
+    }
 }
 
 /// Whether a page is read, sink and tail included.

@@ -44,6 +44,7 @@ const LIBRARY: &[(&str, &str)] = &[
     ("lib/numbers.wgsl", WGSL_NUMBERS),
     ("lib/hadamard.wgsl", WGSL_HADAMARD),
     ("lib/hadamard_block.wgsl", include_str!("../../../shaders/lib/hadamard_block.wgsl")),
+    ("lib/plane.wgsl", include_str!("../../../shaders/lib/plane.wgsl")),
     ("lib/reduce.wgsl", include_str!("../../../shaders/lib/reduce.wgsl")),
     ("lib/visible.wgsl", include_str!("../../../shaders/lib/visible.wgsl")),
 ];

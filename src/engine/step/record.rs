@@ -9,9 +9,9 @@ use crate::engine::pipelines::Key;
 use crate::engine::storage::Group;
 use crate::error::Result;
 use crate::kernel::attention::{AttentionArgs, AttentionBuffers, ITEM_WORDS, ROW_WORDS};
-use crate::kernel::{RowView, append, decode, mean, merge, prefill, query};
+use crate::kernel::{RowView, append, decode, mean, merge, plane, prefill, query};
 use crate::page::SegmentKey;
-use crate::plan::{Class, Round, Route};
+use crate::plan::{Class, PlaneBatch, Round, Route};
 use crate::shape::Side;
 use std::ops::Range;
 
@@ -42,6 +42,29 @@ impl Step<'_> {
                 let args = append::Args { items: part.len() as u32, items_at, rows_at: plan.rows_at, means };
                 self.recording.dispatch(append::dispatch(pipeline, heads, &buffers, &args));
                 self.recording.boundary();
+            }
+        }
+        self.record_planes(index, at, k_in, v_in)
+    }
+
+    /// Brings the side planes of the pages that got rows up to date.
+    fn record_planes(&mut self, index: usize, at: usize, k_in: RowView, v_in: RowView) -> Result<()> {
+        let engine = &mut *self.engine;
+        let backend = engine.backend.as_mut();
+        let group = &mut engine.groups[index];
+        let heads = group.shape.kv_heads;
+        for PlaneBatch { segment, items_at, items } in &self.prepared.plans[index].layers[at].planes {
+            let Some(&planes) = group.records.get(segment.index) else { continue };
+            let (tables, descs) = (group.tables.slice()?, group.descriptors.slice()?);
+            let buffers = plane::Buffers { k_in, v_in, tables, descs, planes };
+            for plane in 0..group.planes.iter().count() {
+                let pipeline = group.pipeline(backend, Key::Plane(plane))?;
+                for part in parts(backend, pipeline, *items, heads as u32) {
+                    let items_at = items_at + part.start * plane::ITEM_WORDS as u32;
+                    let args = plane::Args { items: part.len() as u32, items_at, first_record: segment.first_row };
+                    self.recording.dispatch(plane::dispatch(pipeline, heads, &buffers, &args));
+                    self.recording.boundary();
+                }
             }
         }
         Ok(())
