@@ -90,6 +90,27 @@ fn a_step_that_ran_and_was_dropped_leaves_boxes_that_hold() {
     });
 }
 
+/// Where a submission has room for two workgroups by prediction, the pages of one step go in many dispatches.
+#[cfg(feature = "wgpu")]
+#[test]
+fn split_steps_write_the_same_boxes() {
+    let ns = Some(400_000);
+    let options =
+        kvarto::backend::wgpu::OpenOptions { max_submission_ms: Some(1), assumed_group_ns: ns, ..Default::default() };
+    let backend = match support::gpu::open("vulkan", &options) {
+        Ok(backend) => backend,
+        Err(error) => return support::require_or_skip("vulkan", &error.to_string()),
+    };
+    let mut rig = Rig::new(Box::new(backend), profile("fp8"), 3);
+    let (a, b) = (rig.create(), rig.create());
+    for rows in [[(a, 130), (b, 70)], [(a, 1), (b, 9)], [(a, 40), (b, 40)]] {
+        let before = rig.engine.backend().splits();
+        rig.step(&rows);
+        assert!(rig.engine.backend().splits() > before);
+        rig.check();
+    }
+}
+
 #[test]
 fn pages_without_planes_have_no_records() {
     let backend = Box::new(CpuBackend::new(1).expect("a thread"));

@@ -14,6 +14,7 @@ mod sequence;
 mod stats;
 mod step;
 mod storage;
+mod taps;
 mod window;
 
 pub use events::{Event, Subscription};
@@ -23,10 +24,11 @@ pub use sequence::{Lengths, SeqId};
 pub use stats::{Memory, Stats};
 pub use step::{Input, Output, Step, StepReport};
 pub use storage::AttentionOptions;
+pub use taps::{TapCall, TapMemory, TapPlanes};
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
-use crate::needs::Wanted;
+use crate::needs::{TapOffer, Taps, Wanted};
 use crate::page::Budget;
 use crate::policy::Policy;
 use crate::profile::Profile;
@@ -54,6 +56,9 @@ pub struct EngineOptions {
     pub rewind_tokens: usize,
     /// Names the exact weights in content keys, such as the SHA-256 of the model's file; without it no page has one.
     pub model_hash: Option<String>,
+    /// Tensors of its forward pass that the caller gives in every step with [`Step::tap`]. A selector or policy that needs
+    /// others is refused.
+    pub taps: Vec<TapOffer>,
 }
 
 /// Rows of one sequence in a step.
@@ -87,6 +92,11 @@ pub struct Engine {
     counters: stats::Counters,
     broken: Option<Error>,
     model_hash: Option<String>,
+    taps: Taps,
+    /// Memory of the selector and the policy.
+    user_buffers: taps::UserBuffers,
+    /// Finished steps with rows so far.
+    tap_steps: u64,
 }
 
 impl Engine {
@@ -101,8 +111,8 @@ impl Engine {
     /// An engine over `shape`, whose formats, selector and policy `profile` names.
     ///
     /// # Errors
-    /// `Shape` and `Unsupported` for a shape, format, head size or side plane that is refused, `Usage` for a name that the
-    /// registry does not know, `OutOfMemory` when the device refuses the first buffers.
+    /// `Shape` and `Unsupported` for a shape, format, head size, side plane or wanting tap that is refused, `Usage` for a
+    /// name that the registry does not know, `OutOfMemory` when the device refuses the first buffers.
     pub fn with_options(
         mut backend: Box<dyn Backend>,
         shape: CacheShape,
@@ -114,6 +124,7 @@ impl Engine {
         let selector = registry.selectors.by_name(&profile.selector)?.clone();
         let policy = registry.policies.make(&profile.policy)?;
         let wanted = Wanted::of(selector.as_ref(), policy.as_ref(), &shape);
+        let taps = Taps::new(&shape, &wanted, &options.taps)?;
         let budget = Budget::new(options.kv_budget_bytes);
         let mut groups: Vec<Group> = Vec::with_capacity(shape.groups.len());
         for (i, group) in shape.groups.iter().enumerate() {
@@ -142,6 +153,9 @@ impl Engine {
             counters: stats::Counters::default(),
             broken: None,
             model_hash: options.model_hash,
+            taps,
+            user_buffers: taps::UserBuffers::new(),
+            tap_steps: 0,
         })
     }
 
@@ -155,7 +169,7 @@ impl Engine {
         for group in &mut self.groups {
             group.release(self.backend.as_mut());
         }
-        for scratch in &mut self.staging {
+        for scratch in self.staging.iter_mut().chain(self.user_buffers.values_mut()) {
             scratch.release(self.backend.as_mut());
         }
         self.backend
@@ -198,7 +212,8 @@ impl Engine {
         for group in &mut self.groups {
             group.warm_up(self.backend.as_mut(), decode_rows, prefill, &targets)?;
         }
-        Ok(())
+        self.selector.prepare(self.backend.as_mut(), &self.shape)?;
+        self.policy.prepare(self.backend.as_mut(), &self.shape)
     }
 
     /// A new, empty sequence.
@@ -265,6 +280,7 @@ impl Engine {
         }
         // A failure since the last step would void this one as well.
         self.backend.poll().inspect_err(|error| self.note(error))?;
+        self.before_step().inspect_err(|error| self.note(error))?;
         self.groups.iter_mut().for_each(|g| g.pool.reclaim());
         let mut journal = journal::Journal::default();
         match self.prepare_step(rows, &mut journal) {

@@ -33,7 +33,7 @@ pub struct Memory {
     pub basis_bytes: u64,
     /// Whole segments of side planes' records.
     pub side_bytes: u64,
-    /// Prepared queries, partial states, staging.
+    /// Prepared queries, partial states, staging, and what selector and policy hold.
     pub scratch_bytes: u64,
 }
 
@@ -103,7 +103,8 @@ impl Engine {
             memory.basis_bytes += group.means.bytes + group.sinks.first().map_or(0, |s| s.bytes * layers);
             memory.scratch_bytes += group.queries.bytes() + group.partials.bytes();
         }
-        memory.scratch_bytes += self.staging.iter().map(super::storage::Scratch::bytes).sum::<u64>();
+        let scratch = self.staging.iter().chain(self.user_buffers.values());
+        memory.scratch_bytes += scratch.map(super::storage::Scratch::bytes).sum::<u64>();
         memory
     }
 

@@ -97,6 +97,11 @@ impl Records {
         (row - first_row < slab.slots()).then_some(RecordSegment { index, first_row: *first_row })
     }
 
+    /// The first row of a segment.
+    pub fn first_row(&self, index: usize) -> Option<u32> {
+        self.segments.get(index).map(|(first, _)| *first)
+    }
+
     /// Bytes in use, retired rows among them, and of whole segments.
     pub fn bytes(&self) -> (u64, u64) {
         let sum = |of: fn(&Slab) -> u64| self.segments.iter().map(|(_, slab)| of(slab)).sum();

@@ -50,4 +50,9 @@ impl Pool {
     pub fn record_segment(&self, row: u32) -> Option<RecordSegment> {
         self.records.as_ref()?.segment_of(row)
     }
+
+    /// Row of the first record of segment `index`; `None` for one that is not there.
+    pub fn first_record(&self, index: usize) -> Option<u32> {
+        self.records.as_ref()?.first_row(index)
+    }
 }
