@@ -79,21 +79,22 @@ impl Engine {
                 let held = logical.saturating_sub(at * size).min(size);
                 let mut page = StoredPage { formats: Default::default(), rows: Default::default() };
                 for (i, side) in Side::BOTH.into_iter().enumerate() {
-                    let (format, slot) = slots.side(side);
-                    let key = slots.segment(side);
-                    let words = match segments.entry(key) {
-                        Entry::Occupied(found) => found.into_mut(),
-                        Entry::Vacant(place) => {
-                            let slice = self.groups[group].segment_of(key)?;
-                            let bytes = read_blocking(self.backend.as_mut(), slice.buffer, slice.offset, slice.bytes)?;
-                            place.insert(bytemuck::pod_collect_to_vec(&bytes))
-                        }
-                    };
-                    let codec = self.groups[group].codec(side, format)?;
-                    let layout = codec.codec.layout();
-                    let start = slot as usize * layout.page_words;
-                    let mut rows = vec![f32::NAN; held * layout.geometry.head_dim];
-                    codec.codec.decode(&words[start..start + layout.page_words], 0..held, &mut rows);
+                    let codec = self.groups[group].codec(side, slots.side(side).0)?;
+                    let mut stored = Vec::with_capacity(codec.codec.layout().page_words);
+                    for ((key, slot), part_words) in slots.parts(side).zip(codec.codec.parts()) {
+                        let words = match segments.entry(key) {
+                            Entry::Occupied(found) => found.into_mut(),
+                            Entry::Vacant(place) => {
+                                let slice = self.groups[group].segment_of(key)?;
+                                let (buffer, offset) = (slice.buffer, slice.offset);
+                                let bytes = read_blocking(self.backend.as_mut(), buffer, offset, slice.bytes)?;
+                                place.insert(bytemuck::pod_collect_to_vec(&bytes))
+                            }
+                        };
+                        stored.extend_from_slice(&words[slot as usize * part_words..(slot as usize + 1) * part_words]);
+                    }
+                    let mut rows = vec![f32::NAN; held * codec.codec.layout().geometry.head_dim];
+                    codec.codec.decode(&stored, 0..held, &mut rows);
                     page.formats[i] = codec.format;
                     page.rows[i] = rows;
                 }

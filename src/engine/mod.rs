@@ -11,6 +11,7 @@ mod policies;
 mod prepare;
 mod registry;
 mod sequence;
+mod sides;
 mod stats;
 mod step;
 mod storage;

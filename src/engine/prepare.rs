@@ -337,7 +337,7 @@ impl PageSource for Source<'_> {
 
     fn class_bytes(&self, class: Class) -> u64 {
         let pool = &self.group.pool;
-        pool.slot_size(crate::shape::Side::K, class.k) + pool.slot_size(crate::shape::Side::V, class.v)
+        pool.side_bytes(crate::shape::Side::K, class.k) + pool.side_bytes(crate::shape::Side::V, class.v)
     }
 
     fn reads(&self, question: &Question, page: usize) -> bool {

@@ -2,6 +2,7 @@
 
 use super::{Engine, SeqId};
 use crate::error::Result;
+use crate::page::{NONE, PageDescriptor};
 use std::collections::BTreeMap;
 
 /// Sums over the steps so far.
@@ -126,8 +127,10 @@ impl Engine {
             for (_, page) in group.pool.live() {
                 let d = &page.descriptor;
                 *stats.pages.entry((name(d.k_format), name(d.v_format))).or_default() += 1;
-                metadata_bytes += crate::page::PageDescriptor::BYTES as u64 + 4 * u64::from(page.references);
+                metadata_bytes += PageDescriptor::BYTES as u64 + 4 * u64::from(page.references);
                 metadata_bytes += group.pool.record_bytes();
+                // The row of its further parts.
+                metadata_bytes += u64::from(d.extra != NONE) * PageDescriptor::BYTES as u64;
             }
             stats.cached_values += self.cached_tokens(index, group) * per_token;
             if group.uses_means() {

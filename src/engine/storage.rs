@@ -1,12 +1,12 @@
 //! What an engine holds on the device for one cache group: segments, descriptors, tables and workspace.
 
 use super::registry::Registry;
+use super::sides::{in_parts, side_basis};
 use crate::backend::{Backend, BufferId, BufferSlice, CodecUse};
-use crate::basis::BasisRegistry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
 use crate::kernel::attention::AttentionShape;
-use crate::kernel::{MeanPlace, SideBases, SideBasis};
+use crate::kernel::{MeanPlace, SideBases};
 use crate::needs::{PlaneSet, Wanted};
 use crate::page::{Backing, Budget, PageDescriptor, Pool, SegmentKey, SlotSpec};
 use crate::profile::Profile;
@@ -126,13 +126,16 @@ impl Group {
     ) -> Result<Self> {
         shape.validate()?;
         let planes = PlaneSet::new(shape, wanted)?;
-        let mut codecs = BTreeMap::new();
+        let (mut codecs, mut nested) = (BTreeMap::new(), BTreeMap::new());
         for (id, format) in registry.formats.iter() {
             for side in Side::BOTH {
                 // A format that refuses this geometry is only missed when something asks for it.
-                if let Ok(codec) = format.codec(side, shape.geometry(side)) {
-                    codecs.insert((side, id), CodecUse { format: format.name().into(), codec });
+                let Ok(mut codec) = format.codec(side, shape.geometry(side)) else { continue };
+                if let Some(first) = format.first_part() {
+                    codec = in_parts(format.as_ref(), first, codec, registry)?;
+                    nested.insert((side, id), registry.formats.by_name(first)?.0);
                 }
+                codecs.insert((side, id), CodecUse { format: format.name().into(), codec });
             }
         }
         let (mut open, mut sealed) = (Vec::new(), Vec::new());
@@ -171,11 +174,14 @@ impl Group {
         let slots = codecs
             .iter()
             .map(|(&(side, id), codec)| {
-                let holds_all = sealed.iter().any(|p| if side == Side::K { p.0 == id } else { p.1 == id });
+                let holds = |format| format == id || nested.get(&(side, format)) == Some(&id);
+                let holds_all = sealed.iter().any(|p| holds(if side == Side::K { p.0 } else { p.1 }));
                 let tokens = if holds_all { options.context_tokens.max(exact) } else { exact };
                 let tokens = tokens.min(holds_at_once);
                 let first_slots = rows.saturating_mul(pages(tokens)).min(u64::from(u32::MAX)) as u32;
-                let bytes = codec.codec.layout().page_bytes() as u64;
+                // Of a format in two parts only the further one lies in slots of its own.
+                let [first, further] = codec.codec.parts();
+                let bytes = if further > 0 { further } else { first } as u64 * 4;
                 ((side, id), SlotSpec { bytes, first_slots: first_slots.max(64) })
             })
             .collect();
@@ -217,10 +223,9 @@ impl Group {
             window,
             rewind_tokens: options.rewind_tokens,
             bases,
-            pool: match planes.record_bytes() {
-                0 => Pool::new(slots, segment, budget.clone()),
-                bytes => Pool::new(slots, segment, budget.clone())
-                    .with_records(SlotSpec { bytes, first_slots: first_records }),
+            pool: match (planes.record_bytes(), Pool::new(slots, segment, budget.clone()).with_parts(nested)) {
+                (0, pool) => pool,
+                (bytes, pool) => pool.with_records(SlotSpec { bytes, first_slots: first_records }),
             },
             planes,
             records: Vec::new(),
@@ -355,29 +360,4 @@ impl Backing for Segments<'_> {
         self.records.push(BufferSlice::whole(buffer, bytes));
         Ok(())
     }
-}
-
-/// The basis of a side: the profile's word, else `hadamard` when a layer's format wants rotated rows.
-fn side_basis(
-    word: Option<&str>,
-    side: Side,
-    profile: &Profile,
-    shape: &CacheGroup,
-    registry: &Registry,
-) -> Result<SideBasis> {
-    let word = match word {
-        Some(word) => word,
-        None => {
-            let mut wants = false;
-            for &layer in &shape.layers {
-                let (k, v) = profile.layer_formats(layer);
-                let name = if side == Side::K { k } else { v };
-                wants |= registry.formats.by_name(name)?.1.wants_rotation();
-            }
-            if wants { "hadamard" } else { "none" }
-        }
-    };
-    let bases = BasisRegistry::builtin();
-    let basis = bases.by_name(word)?;
-    Ok(SideBasis { rotate: basis.rotates(), mean: basis.removes_mean() })
 }

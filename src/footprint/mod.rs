@@ -13,7 +13,7 @@ use crate::needs::{PlaneSet, Wanted};
 use crate::page::PageDescriptor;
 use crate::profile::Profile;
 use crate::shape::{CacheGroup, CacheShape, GroupKind, Side};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Pages of one pair of formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +75,8 @@ struct Group {
     bytes: BTreeMap<Pair, u64>,
     /// Metadata of a page: descriptor, table entry, side planes.
     page_metadata: u64,
+    /// Pairs of which a side is in two parts: their pages have a row for the slots of further parts.
+    in_parts: BTreeSet<Pair>,
 }
 
 /// K format and V format.
@@ -94,7 +96,7 @@ impl Estimator {
         let mut groups = Vec::new();
         for group in &shape.groups {
             let mut layers: BTreeMap<(Pair, Pair), u64> = BTreeMap::new();
-            let mut bytes = BTreeMap::new();
+            let (mut bytes, mut in_parts) = (BTreeMap::new(), BTreeSet::new());
             for &layer in &group.layers {
                 let (k, v) = profile.layer_formats(layer);
                 let open = |word: &str| if word == "f32" { "f32" } else { "f16" }.to_string();
@@ -104,13 +106,17 @@ impl Estimator {
                         let (_, format) = formats.by_name(name)?;
                         Ok(format.codec(side, group.geometry(side))?.layout().page_bytes() as u64)
                     };
+                    let in_two = |name: &str| Ok(formats.by_name(name)?.1.first_part().is_some());
+                    if in_two(&pair.0)? || in_two(&pair.1)? {
+                        in_parts.insert(pair.clone());
+                    }
                     bytes.insert(pair.clone(), size(Side::K, &pair.0)? + size(Side::V, &pair.1)?);
                 }
                 *layers.entry(pairs).or_default() += 1;
             }
             let planes = PlaneSet::new(group, &wanted)?;
             let page_metadata = PageDescriptor::BYTES as u64 + 4 + planes.record_bytes();
-            groups.push(Group { shape: group.clone(), layers, bytes, page_metadata });
+            groups.push(Group { shape: group.clone(), layers, bytes, page_metadata, in_parts });
         }
         let means = |basis: &Option<String>| basis.as_deref() == Some("mean");
         Ok(Estimator {
@@ -141,6 +147,9 @@ impl Estimator {
                         let count = sum.pages.entry(pair.clone()).or_default();
                         count.pages = count.pages.saturating_add(pages);
                         count.bytes = count.bytes.saturating_add(pages.saturating_mul(group.bytes[pair]));
+                        let rows = if group.in_parts.contains(pair) { pages } else { 0 };
+                        let rows = rows.saturating_mul(PageDescriptor::BYTES as u64);
+                        sum.metadata_bytes = sum.metadata_bytes.saturating_add(rows);
                     }
                 }
             }
@@ -163,6 +172,9 @@ impl Estimator {
             let heads = group.shape.kv_heads as f64;
             for ((_, sealed), &layers) in &group.layers {
                 slots += group.bytes[sealed] as f64 * layers as f64 * heads / size;
+                if group.in_parts.contains(sealed) {
+                    metadata += PageDescriptor::BYTES as f64 * layers as f64 * heads / size;
+                }
             }
             metadata += group.page_metadata as f64 * group.shape.layers.len() as f64 * heads / size;
         }

@@ -25,6 +25,8 @@ pub(super) struct Descriptor {
     pub(super) k_slot: usize,
     /// Slot in the V slab.
     pub(super) v_slot: usize,
+    /// Row of its further parts' slots among the descriptors, or all ones.
+    pub(super) extra: usize,
     /// Row of its side planes' record, or all ones.
     pub(super) side: u32,
 }
@@ -38,8 +40,30 @@ pub(super) fn descriptor(descs: &[u32], id: usize) -> Result<Descriptor> {
         first_position: words[3],
         k_slot: words[4] as usize,
         v_slot: words[5] as usize,
+        extra: words[6] as usize,
         side: words[7],
     })
+}
+
+/// A page of one side: its slot in the slab of whole pages or of first parts, and, where pages are in two parts, its slot
+/// in the slab of further ones. In one piece it is read in place, in two it is put together in `joined`.
+pub(super) fn page<'a>(
+    first: (&'a [u32], usize, usize),
+    further: Option<(&[u32], usize, usize)>,
+    joined: &'a mut Vec<u32>,
+) -> Result<&'a [u32]> {
+    let start = slot(first.0, first.1, first.2)?;
+    let Some((slab, number, words)) = further.filter(|f| f.2 > 0) else { return Ok(start) };
+    joined.clear();
+    joined.extend_from_slice(start);
+    joined.extend_from_slice(slot(slab, number, words)?);
+    Ok(joined)
+}
+
+/// Slots of a page's further parts, of K and of V, in row `row` of the descriptors.
+pub(super) fn further_slots(descs: &[u32], row: usize) -> Result<[usize; 2]> {
+    let words = range(descs, row.saturating_mul(8), 8, "row of further parts")?;
+    Ok([words[0] as usize, words[1] as usize])
 }
 
 /// Slot `slot` of a slab of slots of `words` words.

@@ -89,6 +89,9 @@ pub struct PageDescriptor {
     pub k_slot: u32,
     /// Slot of the V side in its segment.
     pub v_slot: u32,
+    /// Row among the pool's descriptors that holds the slots of its further parts (word 0 of K, word 1 of V; all ones where
+    /// a side is in one piece), or [`NONE`] where both sides are.
+    pub extra: u32,
     /// Row of its side planes' record among those of the pool, or [`NONE`] where no planes are declared.
     pub side: u32,
 }
@@ -105,7 +108,7 @@ impl PageDescriptor {
     /// The descriptor that `words` are: of a page table or a snapshot that came from elsewhere.
     ///
     /// # Errors
-    /// `Unsupported` for flags ([`flags::check`]), tiers or rows of further parts that are not built; nothing is guessed.
+    /// `Unsupported` for flags ([`flags::check`]) or tiers that are not built; nothing is guessed.
     pub fn from_words(words: [u32; 8]) -> Result<Self> {
         let page_flags = (words[0] >> 16) as u16;
         flags::check(page_flags)?;
@@ -115,9 +118,6 @@ impl PageDescriptor {
             0 => Tier::Device,
             other => return refuse(format!("pages of tier {other} are not built yet")),
         };
-        if words[6] != NONE {
-            return refuse(format!("pages with further parts (row {}) are not built yet", words[6]));
-        }
         Ok(PageDescriptor {
             k_format: FormatId(words[0] as u8),
             v_format: FormatId((words[0] >> 8) as u8),
@@ -129,6 +129,7 @@ impl PageDescriptor {
             first_position: words[3],
             k_slot: words[4],
             v_slot: words[5],
+            extra: words[6],
             side: words[7],
         })
     }
@@ -145,7 +146,7 @@ impl PageDescriptor {
             self.first_position,
             self.k_slot,
             self.v_slot,
-            NONE,
+            self.extra,
             self.side,
         ]
     }
@@ -167,6 +168,7 @@ mod tests {
             first_position: 128,
             k_slot: 7,
             v_slot: 8,
+            extra: 10,
             side: 11,
         }
     }
@@ -174,7 +176,7 @@ mod tests {
     #[test]
     fn fields_stand_where_kernels_look_for_them() {
         let words = page().words();
-        assert_eq!(words, [0x0003_0403, 64 | 5 << 20, 9, 128, 7, 8, NONE, 11]);
+        assert_eq!(words, [0x0003_0403, 64 | 5 << 20, 9, 128, 7, 8, 10, 11]);
         assert_eq!(PageDescriptor::from_words(words).unwrap(), page());
     }
 
@@ -192,11 +194,9 @@ mod tests {
             assert!(error.message().contains(&format!("{:#06x}", 1u16 << bit)), "{error}");
         }
         assert!((0..8).all(|known| flags::check(known).is_ok()));
-        for (word, bits, name) in [(1, page().words()[1] | 1 << 16, "tier 1"), (6, 0, "further parts")] {
-            let mut words = page().words();
-            words[word] = bits;
-            let error = PageDescriptor::from_words(words).unwrap_err();
-            assert!(error.message().contains(name), "{error}");
-        }
+        let mut words = page().words();
+        words[1] |= 1 << 16;
+        let error = PageDescriptor::from_words(words).unwrap_err();
+        assert!(error.message().contains("tier 1"), "{error}");
     }
 }

@@ -37,7 +37,8 @@ pub struct PageView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Move {
-    /// Encode a sealed page anew.
+    /// Encode a sealed page anew. From a format in two parts to that of its first part
+    /// ([`crate::format::Format::first_part`]) a side is not encoded anew: its further part is freed.
     Convert {
         /// An owner of the page.
         sequence: SeqId,

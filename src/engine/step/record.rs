@@ -8,8 +8,8 @@ use crate::backend::{Backend, BufferSlice, PipelineId};
 use crate::engine::pipelines::Key;
 use crate::engine::storage::Group;
 use crate::error::Result;
-use crate::kernel::attention::{AttentionArgs, AttentionBuffers, ITEM_WORDS, ROW_WORDS};
-use crate::kernel::{RowView, append, decode, mean, merge, plane, prefill, query};
+use crate::kernel::attention::{self, AttentionArgs, AttentionBuffers, FurtherParts, ITEM_WORDS, ROW_WORDS};
+use crate::kernel::{RowView, append, mean, merge, plane, query};
 use crate::page::SegmentKey;
 use crate::plan::{Class, PlaneBatch, Round, Route};
 use crate::shape::Side;
@@ -91,6 +91,7 @@ impl Step<'_> {
             self.recording.boundary();
             for batch in attend {
                 let (k_slab, v_slab) = slabs(group, batch.class)?;
+                let further = further(group, batch.class, (k_slab, v_slab))?;
                 let descs = group.descriptors.slice()?;
                 let buffers = AttentionBuffers { k_slab, v_slab, descs, tables, q, partials };
                 let pipeline = group.pipeline(
@@ -103,10 +104,7 @@ impl Step<'_> {
                 for part in parts(backend, pipeline, batch.items, 1) {
                     let items_at = batch.items_at + part.start * ITEM_WORDS as u32;
                     let args = AttentionArgs { items: part.len() as u32, items_at, rows_at, window, softcap };
-                    self.recording.dispatch(match batch.route {
-                        Route::Decode(_) => decode::dispatch(pipeline, &buffers, &args),
-                        Route::Prefill => prefill::dispatch(pipeline, &buffers, &args),
-                    });
+                    self.recording.dispatch(attention::dispatch(pipeline, &buffers, further, &args));
                     self.recording.boundary();
                 }
             }
@@ -133,6 +131,18 @@ pub(in crate::engine) fn parts(
 }
 
 fn slabs(group: &Group, class: Class) -> Result<(BufferSlice, BufferSlice)> {
-    let key = |side, format| SegmentKey { group: class.segment_group, side, format };
-    Ok((group.segment_of(key(Side::K, class.k))?, group.segment_of(key(Side::V, class.v))?))
+    let of = |side, format| group.segment_of(group.pool.first_segment(class.segment_group, side, format));
+    Ok((of(Side::K, class.k)?, of(Side::V, class.v)?))
+}
+
+/// Slabs of further parts where a side of the class is in two parts; `own` are those of first parts and whole pages.
+fn further(group: &Group, class: Class, own: (BufferSlice, BufferSlice)) -> Result<Option<FurtherParts>> {
+    let of = |side, format| {
+        let key = SegmentKey { group: class.segment_group, side, format };
+        (group.pool.first_segment(class.segment_group, side, format) != key).then(|| group.segment_of(key)).transpose()
+    };
+    Ok(match (of(Side::K, class.k)?, of(Side::V, class.v)?) {
+        (None, None) => None,
+        (k, v) => Some(FurtherParts { k1_slab: k.unwrap_or(own.0), v1_slab: v.unwrap_or(own.1) }),
+    })
 }

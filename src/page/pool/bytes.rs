@@ -1,6 +1,6 @@
 //! Bytes of a pool and of what it hands out, and where records lie.
 
-use super::Pool;
+use super::{Pool, Slots};
 use crate::format::FormatId;
 use crate::page::records::{RecordSegment, Records};
 use crate::page::slab::Slab;
@@ -24,21 +24,26 @@ pub struct PoolBytes {
 impl Pool {
     /// Bytes in use and reserved.
     pub fn bytes(&self) -> PoolBytes {
-        let retiring = self.retiring.iter().map(|s| self.slot_size(Side::K, s.k.0) + self.slot_size(Side::V, s.v.0));
-        let sides = self.retiring_sides.iter().map(|(key, _)| self.slot_size(key.side, key.format));
+        let retiring = self.retiring.iter().flat_map(Slots::all).chain(self.retiring_sides.iter().copied());
+        let retiring = retiring.map(|(key, _)| self.slot_size(key.side, key.format));
         let (records_used, records_reserved) = self.records.as_ref().map_or((0, 0), Records::bytes);
         PoolBytes {
             records_used,
             records_reserved,
             used: self.used_bytes,
             reserved: self.slabs.values().map(Slab::reserved_bytes).sum(),
-            retiring: retiring.chain(sides).sum(),
+            retiring: retiring.sum(),
         }
     }
 
-    /// Bytes of one slot.
+    /// Bytes of one slot of a format's own: of the further part where its pages are in two.
     pub fn slot_size(&self, side: Side, format: FormatId) -> u64 {
         self.slots.get(&(side, format)).map_or(0, |s| s.bytes)
+    }
+
+    /// Bytes of a page side in a format, all its parts together.
+    pub fn side_bytes(&self, side: Side, format: FormatId) -> u64 {
+        self.segments(0, side, format).map(|key| self.slot_size(side, key.format)).sum()
     }
 
     /// Bytes of a page's record of side planes; 0 where none are declared.
@@ -46,7 +51,7 @@ impl Pool {
         self.records.as_ref().map_or(0, Records::record_bytes)
     }
 
-    /// The segment of the record at a row ([`PageDescriptor::side`]); `None` for a row that is not there.
+    /// The segment of the record at a row ([`crate::page::PageDescriptor::side`]); `None` for a row that is not there.
     pub fn record_segment(&self, row: u32) -> Option<RecordSegment> {
         self.records.as_ref()?.segment_of(row)
     }
