@@ -1,5 +1,6 @@
 //! The CPU backend: buffers are vectors of words, kernels run at once on a pool of threads.
 
+use super::awake::Awake;
 use super::cpu_call::{CpuBinding, CpuCall};
 use super::{
     Access, Backend, BackendKind, BufferId, BufferSlice, Caps, Command, KernelTime, PipelineId, ReadFuture, Recording,
@@ -315,7 +316,10 @@ impl Backend for CpuBackend {
     fn submit(&mut self, recording: Recording) -> Result<SubmissionId> {
         // Entering the pool costs more than a small kernel: once a submission, not once a dispatch.
         let pool = self.pool.clone();
-        pool.install(|| self.execute(&recording))?;
+        pool.install(|| {
+            let _awake = Awake::begin();
+            self.execute(&recording)
+        })?;
         self.last.0 += 1;
         Ok(self.last)
     }

@@ -4,6 +4,7 @@
 //! Nothing in it blocks: submission returns an id, reading returns a future.
 
 pub mod assemble;
+mod awake;
 mod caps;
 pub mod cpu;
 mod cpu_call;

@@ -4,7 +4,8 @@
 //! rows need. States of an item are written by one thread in a fixed order, so results do not depend on timing.
 
 use super::attention::{ITEM_WORDS, ROW_WORDS};
-use super::panel::{CHANNEL_BLOCK, PageStep, Queries, TOKEN_BLOCK, refill, union, width};
+use super::few;
+use super::panel::{Arrangement, CHANNEL_BLOCK, PageStep, Queries, TOKEN_BLOCK, lanes, refill, union};
 use super::partial::{HEADER, floats};
 use super::tables::{self, Descriptor, descriptor, further_slots, item, range, split_disjoint};
 use crate::backend::CpuCall;
@@ -156,7 +157,8 @@ impl Kernel<'_> {
             let v_page = tables::page((self.v_slab, page.v_slot, self.v_words), v_further, v_joined)?;
             self.k.decode(k_page, low..high, &mut scratch.keys[low * self.k_dim..high * self.k_dim]);
             self.decode_values(v_page, low, high, &mut scratch.packed, &mut scratch.values);
-            self.arch.dispatch(PageStep {
+            let arrangement = queries.arrangement;
+            let step = PageStep {
                 queries,
                 keys: &scratch.keys,
                 values: &scratch.values,
@@ -164,7 +166,11 @@ impl Kernel<'_> {
                 k_dim: self.k_dim,
                 v_stride: self.v_stride,
                 softcap: self.softcap,
-            });
+            };
+            match arrangement {
+                Arrangement::Panels => self.arch.dispatch(step),
+                Arrangement::Rows => few::attend(self.arch, step),
+            }
         }
 
         let queries = &scratch.queries;
@@ -179,7 +185,7 @@ impl Kernel<'_> {
     fn load_queries(&self, item: &Item<'_>, scratch: &mut Scratch) -> Result<()> {
         let count = item.rows * self.group;
         let queries = &mut scratch.queries;
-        queries.reset(count, width(self.arch, count), self.k_dim, self.v_stride);
+        queries.reset(lanes(self.arch), count, self.k_dim, self.v_stride);
         refill(&mut scratch.positions, item.rows, 0);
         let head_floats = self.k_dim + 4;
         for (in_item, position) in scratch.positions.iter_mut().enumerate() {

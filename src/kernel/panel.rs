@@ -12,8 +12,8 @@ pub(super) const TOKEN_BLOCK: usize = 8;
 /// Channels that rows of values are padded to: a multiple of every vector's lanes.
 pub(super) const CHANNEL_BLOCK: usize = 16;
 
-/// Queries a panel for `queries` in all: one vector, or two where one is too few.
-pub(super) fn width(arch: pulp::Arch, queries: usize) -> usize {
+/// Lanes of the machine's vectors of f32.
+pub(super) fn lanes(arch: pulp::Arch) -> usize {
     struct Lanes;
     impl WithSimd for Lanes {
         type Output = usize;
@@ -22,8 +22,28 @@ pub(super) fn width(arch: pulp::Arch, queries: usize) -> usize {
             S::F32_LANES
         }
     }
-    let lanes = arch.dispatch(Lanes);
-    if queries <= lanes { lanes } else { 2 * lanes }
+    arch.dispatch(Lanes)
+}
+
+/// How the queries of an item lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Arrangement {
+    /// Queries in lanes, `[panel][channel][query]`; a panel is one vector, or two.
+    #[default]
+    Panels,
+    /// Rows, four a panel: lanes hold channels, since these queries would fill few.
+    Rows,
+}
+
+impl Arrangement {
+    /// The one that is faster for `queries` queries of `k_dim` channels, and its queries a panel.
+    pub(super) fn choose(lanes: usize, queries: usize, k_dim: usize) -> (Self, usize) {
+        match queries {
+            _ if 2 * queries <= lanes && k_dim.is_multiple_of(CHANNEL_BLOCK) => (Arrangement::Rows, 4),
+            _ if queries <= lanes => (Arrangement::Panels, lanes),
+            _ => (Arrangement::Panels, 2 * lanes),
+        }
+    }
 }
 
 /// The queries of an item and their running softmax, in panels of `width` queries.
@@ -33,9 +53,11 @@ pub(super) fn width(arch: pulp::Arch, queries: usize) -> usize {
 pub(super) struct Queries {
     /// Queries in use.
     pub(super) count: usize,
+    /// How `panels` lie.
+    pub(super) arrangement: Arrangement,
     /// Queries a panel.
     pub(super) width: usize,
-    /// `[panel][channel][width]`.
+    /// `[panel][channel][width]` or, as rows, `[query][channel]`.
     pub(super) panels: Vec<f32>,
     /// Added to every logit of a query.
     pub(super) bias: Vec<f32>,
@@ -50,14 +72,15 @@ pub(super) struct Queries {
     /// Running output, rows of `v_stride`.
     pub(super) o: Vec<f32>,
     /// What the page's new maximum multiplies sums and outputs by.
-    alpha: Vec<f32>,
+    pub(super) alpha: Vec<f32>,
 }
 
 impl Queries {
     /// Makes room for `count` queries that have seen no key; the panels are zero.
-    pub(super) fn reset(&mut self, count: usize, width: usize, k_dim: usize, v_stride: usize) {
+    pub(super) fn reset(&mut self, lanes: usize, count: usize, k_dim: usize, v_stride: usize) {
+        let (arrangement, width) = Arrangement::choose(lanes, count, k_dim);
         let padded = count.next_multiple_of(width);
-        (self.count, self.width) = (count, width);
+        (self.count, self.arrangement, self.width) = (count, arrangement, width);
         refill(&mut self.panels, padded * k_dim, 0.0);
         refill(&mut self.bias, padded, 0.0);
         refill(&mut self.first, padded, 0);
@@ -68,13 +91,17 @@ impl Queries {
         refill(&mut self.alpha, padded, 1.0);
     }
 
-    /// Puts query `index` into its lane of its panel.
+    /// Puts query `index` into its lane of its panel, or its row.
     pub(super) fn set(&mut self, index: usize, channels: &[f32], bias: f32) {
+        self.bias[index] = bias;
+        if self.arrangement == Arrangement::Rows {
+            self.panels[index * channels.len()..][..channels.len()].copy_from_slice(channels);
+            return;
+        }
         let (panel, lane) = (index / self.width, index % self.width);
         let start = panel * channels.len() * self.width + lane;
         let column = self.panels[start..].iter_mut().step_by(self.width);
         column.zip(channels).for_each(|(to, &from)| *to = from);
-        self.bias[index] = bias;
     }
 }
 
@@ -207,7 +234,7 @@ fn softmax(page: &mut PageStep<'_>, base: usize, low: usize, high: usize) {
 /// Values are multiplied only for queries that see their token, so nothing outside can spoil a sum: a block of
 /// queries takes the tokens that all of it sees together, then each query the rest of its own.
 #[inline(always)]
-fn accumulate<S: Simd>(simd: S, page: &mut PageStep<'_>, base: usize, end: usize) {
+pub(super) fn accumulate<S: Simd>(simd: S, page: &mut PageStep<'_>, base: usize, end: usize) {
     let mut at = base;
     while at < end {
         let block = (end - at).min(6);
@@ -302,7 +329,7 @@ fn weigh_columns<S: Simd, const QUERIES: usize, const VECTORS: usize>(
 
 /// e^x for x up to 0, within 2 units in the last place; 0 below −87; NaN stays NaN. Vectorises.
 #[inline(always)]
-fn exp(x: f32) -> f32 {
+pub(super) fn exp(x: f32) -> f32 {
     // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
     const ROUND: f32 = 12_582_912.0;
     // ln 2 in two parts, the first short enough that its multiples by small integers are exact: 355/512.
@@ -324,7 +351,7 @@ fn exp(x: f32) -> f32 {
 
 /// tanh through e^(−2|x|), which cannot overflow.
 #[inline(always)]
-fn tanh(x: f32) -> f32 {
+pub(super) fn tanh(x: f32) -> f32 {
     let e = exp(-2.0 * x.abs());
     ((1.0 - e) / (1.0 + e)).copysign(x)
 }

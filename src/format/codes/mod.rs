@@ -5,6 +5,8 @@ mod layout;
 mod reader;
 mod text;
 mod units;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 pub(super) use layout::{FIRST, PLANE1, SCALAR, layout};
 pub(super) use reader::Reader;

@@ -62,8 +62,15 @@ fn nibble_of<const N: usize>(code: u8) -> u32 {
 }
 
 /// The code of a nibble.
+#[inline(always)]
 fn code_of<const N: usize>(nibble: usize) -> usize {
     if N == 8 { ((nibble & 3) << 1) | (nibble >> 2) } else { nibble }
+}
+
+/// Values in the order of nibbles from values in the order of codes.
+#[inline(always)]
+fn by_nibble<const N: usize>(by_code: [f32; N]) -> [f32; N] {
+    std::array::from_fn(|nibble| by_code[code_of::<N>(nibble)])
 }
 
 /// Channels of an entry.
@@ -84,6 +91,8 @@ pub(in super::super) struct Reader {
     /// Word and shift of every token's scalar.
     scalars: Vec<(u16, u8)>,
     scalar_mask: u32,
+    #[cfg(target_arch = "x86_64")]
+    wide: Option<super::wide::Wide>,
 }
 
 /// The tokens of a V entry's nibbles 0 to 3, counted from the entry's own; 4 to 7 are channel C + 1.
@@ -102,7 +111,15 @@ impl Reader {
             (word as u16, shift as u8)
         };
         let scalar_mask = super::super::mask(layout.scalars[SCALAR].bits);
-        Reader { side, head_dim, entries, scalars: (0..tokens).map(scalar).collect(), scalar_mask }
+        Reader {
+            side,
+            head_dim,
+            entries,
+            scalars: (0..tokens).map(scalar).collect(),
+            scalar_mask,
+            #[cfg(target_arch = "x86_64")]
+            wide: super::wide::Wide::new(layout),
+        }
     }
 
     /// Entries of token `t`, and where it stands in their nibbles.
@@ -151,10 +168,17 @@ impl Reader {
         values: impl Fn(u32) -> [f32; N],
     ) {
         let head_dim = self.head_dim;
-        let table = |t| -> [f32; N] {
-            let by_code = values(self.scalar(page, t));
-            std::array::from_fn(|nibble| by_code[code_of::<N>(nibble)])
-        };
+        #[cfg(target_arch = "x86_64")]
+        if let Some(wide) = &self.wide {
+            return wide.decode::<N>(
+                page,
+                tokens,
+                out,
+                #[inline(always)]
+                |t| by_nibble(values(self.scalar(page, t))),
+            );
+        }
+        let table = |t| by_nibble(values(self.scalar(page, t)));
         if self.side == Side::K {
             for (row, t) in out.chunks_exact_mut(head_dim).zip(tokens) {
                 let (entries, n) = self.row(t);
@@ -192,6 +216,49 @@ impl Reader {
                 if tokens.contains(t) {
                     let start = (t - tokens.start) * head_dim;
                     out[start..start + head_dim].copy_from_slice(&row[..head_dim]);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::super::layout;
+    use super::*;
+    use crate::shape::PageGeometry;
+
+    fn alike<const N: usize>(side: Side, tokens: usize, head_dim: usize) {
+        let geometry = PageGeometry { tokens, head_dim };
+        let layout = layout(side, geometry, N.trailing_zeros(), "scalar", 32).expect("a legal geometry");
+        let mut reader = Reader::new(&layout);
+        let there = pulp::x86::V4::try_new().is_some() && head_dim.is_multiple_of(16);
+        assert_eq!(reader.wide.is_some(), there, "{side:?} {tokens} x {head_dim}, {N} codes");
+        let page: Vec<u32> = (0..layout.page_words as u32).map(|i| i.wrapping_mul(0x9e37_79b9) ^ (i << 7)).collect();
+        let values =
+            |scalar: u32| -> [f32; N] { std::array::from_fn(|code| (scalar % 1021) as f32 + code as f32 / 16.0) };
+        let ranges = [0..tokens, 3..tokens - 2, 5..6, 9..9];
+        let decoded = |reader: &Reader| {
+            ranges.clone().map(|range| {
+                let mut out = vec![f32::NAN; range.len() * head_dim];
+                reader.decode::<N>(&page, range, &mut out, values);
+                out
+            })
+        };
+        let by_vectors = decoded(&reader);
+        reader.wide = None;
+        // No NaN in either: a value that was never written would differ from itself.
+        assert_eq!(by_vectors, decoded(&reader), "{side:?} {tokens} x {head_dim}, {N} codes");
+    }
+
+    #[test]
+    fn vectors_and_words_decode_alike() {
+        for side in Side::BOTH {
+            for tokens in [16, 32, 64, 128] {
+                for head_dim in [8, 64, 72, 80, 96, 128, 192, 256, 512] {
+                    alike::<4>(side, tokens, head_dim);
+                    alike::<8>(side, tokens, head_dim);
+                    alike::<16>(side, tokens, head_dim);
                 }
             }
         }

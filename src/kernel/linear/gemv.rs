@@ -3,7 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::gemv_avx2::{CodeDots, Codes, block_sums};
 #[cfg(target_arch = "x86_64")]
-use super::gemv_x86::{NibbleDots, Nibbles};
+use super::gemv_avx512::{Wide, WideDots};
 use super::{FEW, Product};
 use crate::num::weights::{Block, scales_of, with_block};
 #[cfg(target_arch = "x86_64")]
@@ -26,8 +26,9 @@ pub(super) fn multiply(product: Product<'_>) -> Vec<f32> {
         #[cfg(target_arch = "x86_64")]
         if let Some(simd) = pulp::x86::V4::try_new() {
             match product.weight {
-                WeightType::Q4_0 => return nibbles::<Q4_0>(simd, product, weights, sums),
-                WeightType::Q4_1 => return nibbles::<Q4_1>(simd, product, weights, sums),
+                WeightType::Q4_0 => return wide::<Q4_0>(simd, product, weights, sums),
+                WeightType::Q4_1 => return wide::<Q4_1>(simd, product, weights, sums),
+                WeightType::Q8_0 => return wide::<Q8_0>(simd, product, weights, sums),
                 _ => {}
             }
         } else if let Some(simd) = pulp::x86::V3::try_new() {
@@ -55,12 +56,12 @@ pub(super) fn multiply(product: Product<'_>) -> Vec<f32> {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn nibbles<T: Nibbles>(simd: pulp::x86::V4, product: Product<'_>, weights: &[u8], sums: &mut [f32]) {
+fn wide<T: Wide>(simd: pulp::x86::V4, product: Product<'_>, weights: &[u8], sums: &mut [f32]) {
     match product.rows {
-        1 => NibbleDots::<T, 1>::new(simd, product, weights, sums).run(),
-        2 => NibbleDots::<T, 2>::new(simd, product, weights, sums).run(),
-        3 => NibbleDots::<T, 3>::new(simd, product, weights, sums).run(),
-        _ => NibbleDots::<T, FEW>::new(simd, product, weights, sums).run(),
+        1 => WideDots::<T, 1>::new(simd, product, weights, sums).run(),
+        2 => WideDots::<T, 2>::new(simd, product, weights, sums).run(),
+        3 => WideDots::<T, 3>::new(simd, product, weights, sums).run(),
+        _ => WideDots::<T, FEW>::new(simd, product, weights, sums).run(),
     }
 }
 

@@ -8,7 +8,7 @@ mod gemv;
 #[cfg(target_arch = "x86_64")]
 mod gemv_avx2;
 #[cfg(target_arch = "x86_64")]
-mod gemv_x86;
+mod gemv_avx512;
 
 use super::embed::weight;
 use super::view::{Rows, RowsMut, groups};

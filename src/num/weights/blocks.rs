@@ -1,5 +1,7 @@
 //! Blocks of 32 stored values, and their decoding in code that the compiler turns into vectors.
 
+use crate::num::f16_value;
+
 /// 32 stored values and how to read them. Inlined into code that was compiled for the machine's vectors.
 pub(crate) trait Block {
     /// Bytes of 32 values.
@@ -25,7 +27,7 @@ pub(crate) trait Block {
     #[inline(always)]
     fn decode(block: &Self::Bytes, out: &mut [f32; 32]) {
         let bits = Self::scale_bits(block);
-        Self::decode_scaled(block, [half_to_f32(bits as u16), half_to_f32((bits >> 16) as u16)], out);
+        Self::decode_scaled(block, [f16_value(bits as u16), f16_value((bits >> 16) as u16)], out);
     }
 }
 
@@ -46,7 +48,7 @@ pub(crate) fn scales_of<B: Block>(blocks: &[B::Bytes], scales: &mut [[f32; 2]]) 
         }
         let mut values = [[0f32; 2]; SCALES_AT_ONCE];
         for i in 0..SCALES_AT_ONCE {
-            values[i] = [half_to_f32(bits[i] as u16), half_to_f32((bits[i] >> 16) as u16)];
+            values[i] = [f16_value(bits[i] as u16), f16_value((bits[i] >> 16) as u16)];
         }
         scales.copy_from_slice(&values[..scales.len()]);
     }
@@ -109,7 +111,7 @@ impl Block for F16 {
     fn decode_scaled(block: &[u8; 64], _: [f32; 2], out: &mut [f32; 32]) {
         let halves: [u16; 32] = bytemuck::cast(*block);
         for i in 0..32 {
-            out[i] = half_to_f32(u16::from_le(halves[i]));
+            out[i] = f16_value(u16::from_le(halves[i]));
         }
     }
 }
@@ -200,34 +202,5 @@ pub(crate) fn decode_row<B: Block>(bytes: &[u8], out: &mut [f32]) {
         let mut values = [0f32; 32];
         B::decode(&B::padded(end), &mut values);
         rest.copy_from_slice(&values[..rest.len()]);
-    }
-}
-
-/// Exact for every code, subnormals, infinities and NaN included, and without branches or calls, so that loops
-/// over it become vector code (`half` asks for the processor's features at each call). Nothing inside is a
-/// subnormal f32, which processors are slow with.
-#[inline(always)]
-pub(crate) fn half_to_f32(half: u16) -> f32 {
-    let sign = (u32::from(half) & 0x8000) << 16;
-    let magnitude = (u32::from(half) & 0x7fff) << 13;
-    // The exponents' biases differ by 112.
-    let normal = magnitude + (112 << 23);
-    // For subnormals: 2^-14 and the fraction, less 2^-14.
-    let subnormal = (f32::from_bits(normal + (1 << 23)) - f32::from_bits(113 << 23)).to_bits();
-    let finite = if magnitude < 1 << 23 { subnormal } else { normal };
-    let bits = if magnitude >= 0x7c00 << 13 { magnitude | 0x7f80_0000 } else { finite };
-    f32::from_bits(bits | sign)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_half_is_exact() {
-        for code in 0..=u16::MAX {
-            let (ours, theirs) = (half_to_f32(code), half::f16::from_bits(code).to_f32());
-            assert!(ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()), "{code:04x}");
-        }
     }
 }
