@@ -26,5 +26,11 @@ fn main(
     let at = params.items_at + group * 4u;
     source_base = tables[at] * SRC_WORDS;
     source_valid = tables[at + 2u];
+#if FROM_PARTS
+    src_part1 = tables[at + 3u] * SRC1_WORDS - SRC_WORDS;
+#endif
+#if TO_PARTS
+    dst_part1 = tables[at + 3u] * DST1_WORDS - DST_WORDS;
+#endif
     dst_encode_page(tables[at + 1u] * DST_WORDS, lid);
 }

@@ -230,6 +230,9 @@ fn main(
             let live_#{t} = token_#{t} < page_#{t}.valid;
             live = live || live_#{t};
 #if t%K_UNIT_TOKENS == 0
+#if IN_PARTS
+            k_part1 = page_#{t}.k_part1;
+#endif
             let at_#{t} = k_at(page_#{t}.k_base, token_#{t});
 #endif
             // Asked for early: their latency passes with that of the codes.
@@ -368,6 +371,9 @@ fn main(
                 let token0 = start % PAGE_TOKENS;
                 for (var p = 0u; p < PAGES; p++) {
                     let page = pages[first_page + p];
+#if IN_PARTS
+                    v_part1 = page.v_part1;
+#endif
                     let here = min(max(page.valid, token0) - token0, RUN);
                     let low = page.first + token0;
 #if V_UNIT_TOKENS == 1

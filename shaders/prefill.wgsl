@@ -165,6 +165,9 @@ fn main(
                     let token = (start + t) % PAGE_TOKENS;
                     var key = vec4<f32>(0.0);
                     if (token < page.valid) {
+#if IN_PARTS
+                        k_part1 = page.k_part1;
+#endif
                         key = k_load4(page.k_base, token, c + i / BLOCK);
                     }
                     right[i] = key;
@@ -225,6 +228,9 @@ fn main(
                 }
                 for (var p = 0u; p < PAGES; p++) {
                     let page = pages[p];
+#if IN_PARTS
+                    v_part1 = page.v_part1;
+#endif
                     let here = min(max(page.valid, token0) - token0, RUN);
                     let low = page.first + token0;
 #if WINDOW

@@ -26,6 +26,7 @@ pub mod bench;
 pub mod conformance;
 pub mod engine;
 pub mod footprint;
+pub mod needs;
 pub mod page;
 pub mod plan;
 pub mod policy;

@@ -17,7 +17,7 @@ fn json_says_what_passed() {
     assert_eq!(adapters.len(), 1);
     let tests = adapters[0]["self_tests"].as_array().expect("a list");
     let names: Vec<_> = tests.iter().filter_map(|t| t["k"].as_str()).collect();
-    assert_eq!(names, ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine"]);
+    assert_eq!(names, ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine", "tq3n"]);
     for test in tests {
         let (worst, allowed) = (test["worst_error"].as_f64(), test["allowed"].as_f64());
         // Within the limit, and near enough to it that a wrong result would not pass.
@@ -27,8 +27,8 @@ fn json_says_what_passed() {
         let (nmse, known) = (test["nmse"].as_f64(), test["known_nmse"].as_f64());
         assert!(nmse <= known.map(|k| 1.15 * k) && nmse >= known.map(|k| k / 1.15), "{test}");
     }
-    // Ten formats, two sides, five head sizes.
-    assert_eq!(adapters[0]["formats"].as_array().map(Vec::len), Some(100));
+    // Eleven formats, two sides, five head sizes.
+    assert_eq!(adapters[0]["formats"].as_array().map(Vec::len), Some(110));
     assert!(adapters[0]["kernels"].as_array().is_some_and(|k| k.len() >= 16));
 }
 

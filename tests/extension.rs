@@ -6,7 +6,11 @@ mod drive;
 mod lin8;
 #[path = "extension/others.rs"]
 mod others;
+#[path = "extension/peak.rs"]
+mod peak;
 mod support;
+#[path = "extension/tapped.rs"]
+mod tapped;
 
 use drive::{Page, Plan, Run, check, on_backends};
 use kvarto::ErrorKind;
@@ -17,13 +21,20 @@ use kvarto::shape::{PAGE_TOKENS, PageGeometry, Side};
 use lin8::Lin8;
 use others::{EverySecond, EveryThird};
 use std::sync::Arc;
+use tapped::{Log, Tapper};
 
 fn registry() -> Registry {
+    logging(&Log::default())
+}
+
+/// With selector and policy that write down the taps that they are handed.
+fn logging(log: &Log) -> Registry {
+    let (selector, of_policy) = (EveryThird(Tapper::new(log.clone())), log.clone());
     let with = || {
         Registry::builtin()
             .with_format(Arc::new(Lin8))?
-            .with_selector(Arc::new(EveryThird))?
-            .with_policy("every-second", || EverySecond)
+            .with_selector(Arc::new(selector))?
+            .with_policy("every-second", move || EverySecond(Tapper::new(of_policy.clone())))
     };
     with().expect("new names")
 }
@@ -36,9 +47,9 @@ fn names_that_are_taken_are_refused_by_name() {
         assert!(error.message().contains(name), "{error}");
     };
     refused(registry().with_format(Arc::new(Lin8)), "lin8");
-    refused(registry().with_selector(Arc::new(EveryThird)), "every-third");
-    refused(registry().with_policy("every-second", || EverySecond), "every-second");
-    refused(registry().with_policy("keep", || EverySecond), "keep");
+    refused(registry().with_selector(Arc::new(EveryThird::default())), "every-third");
+    refused(registry().with_policy("every-second", EverySecond::default), "every-second");
+    refused(registry().with_policy("keep", EverySecond::default), "keep");
     // And a profile that names them is understood only where they are.
     assert!(Profile::parse_kv("k=lin8,v=tq3", &registry().formats).is_ok());
     let error = Profile::parse_kv("lin8", &Registry::builtin().formats).unwrap_err();
@@ -98,7 +109,9 @@ fn the_selector_reads_less() {
     let dense = Profile { exact_sink_tokens: 0, exact_tail_tokens: 1, ..Profile::formats("f16", "f16") };
     let third = Profile { selector: "every-third".into(), ..dense.clone() };
     on_backends(|backend, on| {
-        let all = Plan { registry: registry(), profile: dense.clone(), format: &|_, _| Page::F16, reads: &|_, _| true };
+        let log = Log::default();
+        let all =
+            Plan { registry: logging(&log), profile: dense.clone(), format: &|_, _| Page::F16, reads: &|_, _| true };
         let run = check(backend, &all, on);
         let dense_bytes = run.read_bytes;
         let some = Plan {
@@ -108,6 +121,7 @@ fn the_selector_reads_less() {
             ..all
         };
         let Run { read_bytes, .. } = check(run.engine.into_backend(), &some, on);
+        drive::check_taps(&log, true, on);
         // Of pages 0..7 the last decoding step reads 0, 3 and 6: the last is its own.
         assert_eq!(read_bytes * 7, dense_bytes * 3, "{on}");
     });
@@ -128,8 +142,10 @@ fn the_policy_converts_every_second_page() {
             true if page % 2 == 1 => Page::Lin8,
             _ => Page::F16,
         };
-        let plan = Plan { registry: registry(), profile: profile.clone(), format: &format, reads: &|_, _| true };
+        let log = Log::default();
+        let plan = Plan { registry: logging(&log), profile: profile.clone(), format: &format, reads: &|_, _| true };
         let run = check(backend, &plan, on);
+        drive::check_taps(&log, false, on);
         let stats = run.engine.stats();
         assert_eq!(stats.pages[&("lin8".to_string(), "lin8".to_string())], 3 * 4, "{on} {stats:?}");
         // Six pages of each of four heads were sealed, three of them converted.

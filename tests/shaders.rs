@@ -8,7 +8,9 @@ use kvarto::backend::{CodecUse, Specialisation};
 use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;
 use kvarto::kernel::tier::Tier;
-use kvarto::kernel::{SideBases, SideBasis, append, convert, copy_slots, decode, mean, merge, prefill, query};
+use kvarto::kernel::{
+    SideBases, SideBasis, append, convert, copy_slots, decode, mean, merge, plane, prefill, query, summarise_box,
+};
 use kvarto::shape::{PageGeometry, Side};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use support::require_or_skip;
@@ -134,8 +136,40 @@ fn attention_specs() -> Vec<Specialisation> {
     specs
 }
 
-fn other_specs() -> Vec<Specialisation> {
+/// A codec for pages in two parts.
+fn in_parts(mut codec: CodecUse) -> CodecUse {
+    codec.codec = codec.codec.split().expect("a format in two parts");
+    codec
+}
+
+/// Kernels over pages of which one side or both are in two parts.
+fn split_specs() -> Vec<Specialisation> {
     let mut specs = Vec::new();
+    for (at, &row) in SHAPES.iter().enumerate() {
+        let (k_dim, v_dim, tokens, _, rows, tile, workgroup, ..) = row;
+        let sides = [(Side::K, k_dim), (Side::V, v_dim)];
+        let split = |i: usize| in_parts(codec("tq3n", sides[i].0, tokens, sides[i].1));
+        let plain = |i: usize| codec(["f16", "tq2", "tq3"][at % 3], sides[i].0, tokens, sides[i].1);
+        for (k, v) in [(split(0), split(1)), (split(0), plain(1)), (plain(0), split(1))] {
+            for tier in [Tier::FLOOR, Tier { f16: true, subgroup: [1, 8, 32][at % 3] }] {
+                specs.push(
+                    decode::specialise(&shape(row), k.clone(), v.clone(), rows, tier, workgroup).expect("decode"),
+                );
+            }
+            specs.push(prefill::specialise(&shape(row), k, v, tile, workgroup).expect("prefill"));
+        }
+        for i in [0, 1] {
+            let open = codec("f16", sides[i].0, tokens, sides[i].1);
+            specs.push(convert::specialise(split(i), open.clone(), workgroup).expect("convert from parts"));
+            specs.push(convert::specialise(open, split(i), workgroup).expect("convert to parts"));
+            assert!(convert::specialise(split(i), split(i), workgroup).is_err());
+        }
+    }
+    specs
+}
+
+fn other_specs() -> Vec<Specialisation> {
+    let mut specs = split_specs();
     for (at, &row) in SHAPES.iter().enumerate() {
         let (k_dim, v_dim, tokens, .., workgroup, _, _) = row;
         let shape = shape(row);
@@ -149,6 +183,9 @@ fn other_specs() -> Vec<Specialisation> {
             specs.push(append::specialise(&shape, k, v, SideBases { k: basis, v: other }, workgroup).expect("append"));
         }
         specs.push(mean::specialise(&shape, workgroup).expect("mean"));
+        let words = summarise_box::words(k_dim) as u32;
+        let place = plane::PlanePlace { record_words: words + 4, at: at as u32 % 2 * 4, words };
+        specs.push(plane::specialise(&summarise_box::DECL, &shape, place, workgroup).expect("summarise_box"));
         specs.push(copy_slots::specialise(k_dim * tokens / 2, workgroup).expect("copy_slots"));
         for (i, src) in names().iter().enumerate() {
             for (j, dst) in names().iter().enumerate().filter(|(j, _)| (at + i + j) % 3 == 0) {

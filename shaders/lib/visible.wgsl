@@ -22,21 +22,42 @@ fn row_position(row: u32) -> u32 {
     return tables[params.rows_at + row * 4u];
 }
 
-// A page in a block of tokens: first words of its two slots, first position, tokens that exist.
+// A page in a block of tokens: first words of its two slots, first position, tokens that exist. Where sides are in two
+// parts, also what is added to words of the further ones (`Codec::split`).
 struct Page {
     k_base: u32,
     v_base: u32,
     first: u32,
     valid: u32,
+#if IN_PARTS
+    k_part1: u32,
+    v_part1: u32,
+#endif
 }
 
 // The `index`th page of the item; past the list's end a page without tokens, whose loads stay in bounds.
 fn load_page(item: Item, index: u32) -> Page {
     if (index >= item.ids_count) {
+#if IN_PARTS
+        return Page(0u, 0u, 0u, 0u, 0u, 0u);
+#else
         return Page(0u, 0u, 0u, 0u);
+#endif
     }
     let at = tables[item.ids_start + index] * 8u;
+#if IN_PARTS
+    let row = descs[at + 6u] * 8u;
+    return Page(
+        descs[at + 4u] * K_WORDS,
+        descs[at + 5u] * V_WORDS,
+        descs[at + 3u],
+        descs[at + 1u] & 0xffffu,
+        descs[row] * K1_WORDS - K_WORDS,
+        descs[row + 1u] * V1_WORDS - V_WORDS,
+    );
+#else
     return Page(descs[at + 4u] * K_WORDS, descs[at + 5u] * V_WORDS, descs[at + 3u], descs[at + 1u] & 0xffffu);
+#endif
 }
 
 // Whether queries at positions `query` see the key at `position`.

@@ -30,7 +30,7 @@ fn limit_of_exact(format: &str) -> f64 {
         "q8_0" => 1e-2,
         "fp8" => 6e-2,
         "q4_0" | "tq4" => 0.18,
-        "tq3" | "q3_affine" => 0.45,
+        "tq3" | "tq3n" | "q3_affine" => 0.45,
         // tq2, and formats from elsewhere.
         _ => 0.9,
     }

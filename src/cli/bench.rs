@@ -158,7 +158,7 @@ fn layers(flags: &AttentionFlags, profile: &Profile, registry: &Registry) -> kva
     let mut group = full.ok_or_else(|| Error::new(ErrorKind::Usage, format!("{word} has no full attention"), ""))?;
     group.layers = vec![0];
     let one = CacheShape { groups: vec![group.clone()] };
-    let bytes = Estimator::new(&one, profile, &registry.formats)?.at(flags.context.into()).slot_bytes();
+    let bytes = Estimator::new(&one, profile, registry)?.at(flags.context.into()).slot_bytes();
     let bytes = bytes.saturating_mul(flags.batch.into()).max(1);
     // More layers than this only take longer to fill.
     group.layers = (0..flags.cold.as_u64().div_ceil(bytes).clamp(1, 64) as usize).collect();

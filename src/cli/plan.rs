@@ -51,8 +51,8 @@ pub fn run(command: &PlanCommand) -> anyhow::Result<()> {
     let contexts = if command.context.is_empty() { CONTEXTS.to_vec() } else { command.context.clone() };
     let most = contexts.iter().copied().max().unwrap_or(0);
     check_size(&named, most, command.batch)?;
-    let estimator = Estimator::new(&named.shape, &profile, &registry.formats)?;
-    let plain = Estimator::new(&named.shape, &Profile::dense(), &registry.formats)?;
+    let estimator = Estimator::new(&named.shape, &profile, &registry)?;
+    let plain = Estimator::new(&named.shape, &Profile::dense(), &registry)?;
     let rows = contexts.iter().map(|&tokens| Row { tokens, footprint: estimator.at(tokens) }).collect();
     let fitting = command.budget.map(|budget| {
         let left = (budget.as_u64() / command.batch).saturating_sub(named.other.bytes);

@@ -23,7 +23,7 @@ const FORMATS: [Formats; 50] = {
 /// Pairs of the first five formats.
 const FIRST_PAIRS: usize = 25;
 /// The built-in formats.
-pub const NAMES: [&str; 10] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine"];
+pub const NAMES: [&str; 11] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine", "tq3n"];
 const DIMS: [(usize, usize); 6] = [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)];
 const GROUPS: [usize; 5] = [1, 3, 4, 7, 8];
 const PAGES: [usize; 4] = [16, 32, 64, 128];

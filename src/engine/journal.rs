@@ -66,7 +66,7 @@ impl Engine {
                         self.groups[group].pool.discard(page);
                     }
                 }
-                Done::Edited { group, page, before } => self.groups[group].pool.update(page, |d| *d = before),
+                Done::Edited { group, page, before } => self.groups[group].pool.edit(page, |d| *d = before),
                 Done::Lengths { seq, logical, committed } => {
                     if let Some(s) = self.sequences.get_mut(&seq) {
                         (s.logical, s.committed) = (logical, committed);

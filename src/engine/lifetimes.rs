@@ -1,7 +1,7 @@
 //! How sequences share pages, shrink and end: forks, truncation, pins, release.
 
 use super::journal::{Done, Journal};
-use super::moves::{Reopened, transfers};
+use super::moves::{Reopened, copies};
 use super::sequence::{Pin, Rows};
 use super::{Engine, Event, SeqId, beyond, unknown};
 use crate::error::{Error, ErrorKind, Result};
@@ -99,7 +99,7 @@ impl Engine {
                     self.sequences.values().any(|s| s.groups[index].page(row, at) == Some(id) && s.pinned(start, end));
                 let held = self.groups[index].pool.page(id).descriptor.flags & flags::PINNED != 0;
                 if held != pinned {
-                    self.groups[index].pool.update(id, |d| d.flags ^= flags::PINNED);
+                    self.groups[index].pool.edit(id, |d| d.flags ^= flags::PINNED);
                 }
             }
         }
@@ -170,7 +170,7 @@ impl Engine {
                 row.drain(kept..).for_each(|page| group.pool.release(page));
                 let open = whole.checked_sub(held.first).and_then(|at| row.get(at));
                 if let Some(&page) = open.filter(|&&p| group.pool.page(p).references == 1) {
-                    group.pool.update(page, |d| d.valid_tokens = (logical as usize % size) as u16);
+                    group.pool.edit(page, |d| d.valid_tokens = (logical as usize % size) as u16);
                 }
             }
             if logical == 0 {
@@ -202,7 +202,7 @@ impl Engine {
             let pages = range.start as usize / size..(range.end as usize).div_ceil(size);
             for row in 0..rows.pages.len() {
                 for (_, page) in rows.numbered(row, pages.clone()) {
-                    group.pool.update(page, |d| d.flags |= flags::PINNED);
+                    group.pool.edit(page, |d| d.flags |= flags::PINNED);
                 }
             }
         }
@@ -238,7 +238,7 @@ impl Engine {
                 let fresh = group.with_pool(self.backend.as_mut(), |pool, backing| {
                     pool.allocate(k, v, (page * size) as u32, backing)
                 })?;
-                group.pool.update(fresh, |d| {
+                group.pool.edit(fresh, |d| {
                     d.valid_tokens = keep as u16;
                     d.flags |= flags::REOPENED;
                 });
@@ -247,7 +247,7 @@ impl Engine {
                 }
                 journal.0.push(Done::Reopened { seq, group: index, row, at: page, old });
                 let pool = &self.groups[index].pool;
-                let transfers = transfers(&pool.page(old).slots(), &pool.page(fresh).slots(), keep as u32);
+                let transfers = copies(pool, old, fresh, keep as u32);
                 self.pending[index].push(Reopened { page: fresh, source: old, transfers });
             }
         }

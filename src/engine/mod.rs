@@ -11,9 +11,11 @@ mod policies;
 mod prepare;
 mod registry;
 mod sequence;
+mod sides;
 mod stats;
 mod step;
 mod storage;
+mod taps;
 mod window;
 
 pub use events::{Event, Subscription};
@@ -23,9 +25,11 @@ pub use sequence::{Lengths, SeqId};
 pub use stats::{Memory, Stats};
 pub use step::{Input, Output, Step, StepReport};
 pub use storage::AttentionOptions;
+pub use taps::{TapCall, TapMemory, TapPlanes};
 
 use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
+use crate::needs::{TapOffer, Taps, Wanted};
 use crate::page::Budget;
 use crate::policy::Policy;
 use crate::profile::Profile;
@@ -53,6 +57,9 @@ pub struct EngineOptions {
     pub rewind_tokens: usize,
     /// Names the exact weights in content keys, such as the SHA-256 of the model's file; without it no page has one.
     pub model_hash: Option<String>,
+    /// Tensors of its forward pass that the caller gives in every step with [`Step::tap`]. A selector or policy that needs
+    /// others is refused.
+    pub taps: Vec<TapOffer>,
 }
 
 /// Rows of one sequence in a step.
@@ -86,6 +93,11 @@ pub struct Engine {
     counters: stats::Counters,
     broken: Option<Error>,
     model_hash: Option<String>,
+    taps: Taps,
+    /// Memory of the selector and the policy.
+    user_buffers: taps::UserBuffers,
+    /// Finished steps with rows so far.
+    tap_steps: u64,
 }
 
 impl Engine {
@@ -100,8 +112,8 @@ impl Engine {
     /// An engine over `shape`, whose formats, selector and policy `profile` names.
     ///
     /// # Errors
-    /// `Shape` and `Unsupported` for a shape, format or head size that is refused, `Usage` for a name that the
-    /// registry does not know, `OutOfMemory` when the device refuses the first buffers.
+    /// `Shape` and `Unsupported` for a shape, format, head size, side plane or wanting tap that is refused, `Usage` for a
+    /// name that the registry does not know, `OutOfMemory` when the device refuses the first buffers.
     pub fn with_options(
         mut backend: Box<dyn Backend>,
         shape: CacheShape,
@@ -112,11 +124,13 @@ impl Engine {
         shape.validate()?;
         let selector = registry.selectors.by_name(&profile.selector)?.clone();
         let policy = registry.policies.make(&profile.policy)?;
+        let wanted = Wanted::of(selector.as_ref(), policy.as_ref(), &shape);
+        let taps = Taps::new(&shape, &wanted, &options.taps)?;
         let budget = Budget::new(options.kv_budget_bytes);
         let mut groups: Vec<Group> = Vec::with_capacity(shape.groups.len());
         for (i, group) in shape.groups.iter().enumerate() {
             let attention = options.attention.get(i).cloned().unwrap_or_default();
-            match Group::new(backend.as_mut(), group, &profile, &registry, &options, &attention, &budget) {
+            match Group::new(backend.as_mut(), group, &profile, &registry, &options, &attention, &budget, &wanted) {
                 Ok(group) => groups.push(group),
                 Err(error) => {
                     groups.iter_mut().for_each(|g| g.release(backend.as_mut()));
@@ -140,6 +154,9 @@ impl Engine {
             counters: stats::Counters::default(),
             broken: None,
             model_hash: options.model_hash,
+            taps,
+            user_buffers: taps::UserBuffers::new(),
+            tap_steps: 0,
         })
     }
 
@@ -153,7 +170,7 @@ impl Engine {
         for group in &mut self.groups {
             group.release(self.backend.as_mut());
         }
-        for scratch in &mut self.staging {
+        for scratch in self.staging.iter_mut().chain(self.user_buffers.values_mut()) {
             scratch.release(self.backend.as_mut());
         }
         self.backend
@@ -196,7 +213,8 @@ impl Engine {
         for group in &mut self.groups {
             group.warm_up(self.backend.as_mut(), decode_rows, prefill, &targets)?;
         }
-        Ok(())
+        self.selector.prepare(self.backend.as_mut(), &self.shape)?;
+        self.policy.prepare(self.backend.as_mut(), &self.shape)
     }
 
     /// A new, empty sequence.
@@ -263,6 +281,7 @@ impl Engine {
         }
         // A failure since the last step would void this one as well.
         self.backend.poll().inspect_err(|error| self.note(error))?;
+        self.before_step().inspect_err(|error| self.note(error))?;
         self.groups.iter_mut().for_each(|g| g.pool.reclaim());
         let mut journal = journal::Journal::default();
         match self.prepare_step(rows, &mut journal) {

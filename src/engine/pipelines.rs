@@ -2,10 +2,10 @@
 
 use super::storage::Group;
 use crate::backend::{Backend, BackendKind, Caps, PipelineId, Specialisation};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
 use crate::kernel::tier::Tier;
-use crate::kernel::{append, convert, copy_slots, decode, mean, merge, prefill, query};
+use crate::kernel::{self, append, convert, copy_slots, decode, mean, merge, prefill, query};
 use crate::shape::Side;
 
 /// What a pipeline of a group is for.
@@ -19,6 +19,9 @@ pub(super) enum Key {
     Merge,
     Convert(Side, FormatId, FormatId),
     Copy(Side, FormatId),
+    /// The n-th side plane.
+    Plane(usize),
+    CopyRecords,
 }
 
 /// Rows of a prefill tile: what a kernel's workgroup memory (or a core's cache) can serve at once.
@@ -72,6 +75,13 @@ impl Group {
             Key::Copy(side, format) => {
                 copy_slots::specialise(self.codec(side, format)?.codec.layout().page_words, WORKGROUP)
             }
+            Key::Plane(at) => {
+                let Some((plane, place)) = self.planes.iter().nth(at) else {
+                    return Err(Error::new(ErrorKind::Shape, format!("side plane {at} is not there"), ""));
+                };
+                kernel::plane::specialise(plane.kernel, &self.attention, *place, WORKGROUP)
+            }
+            Key::CopyRecords => copy_slots::specialise(self.planes.record_words() as usize, WORKGROUP),
         }
     }
 
@@ -86,6 +96,10 @@ impl Group {
         let mut keys = vec![Key::Query, Key::Merge];
         if self.uses_means() {
             keys.push(Key::Mean);
+        }
+        keys.extend((0..self.planes.iter().count()).map(Key::Plane));
+        if self.planes.record_words() > 0 {
+            keys.push(Key::CopyRecords);
         }
         for (&open, &sealed) in self.open.iter().zip(&self.sealed) {
             keys.push(Key::Append(open.0, open.1));

@@ -1,13 +1,13 @@
 //! Before a step: sealing, the policy's moves, pages for the new rows, and the plan of the work.
 
 use super::journal::{Done, Journal};
-use super::moves::{Transfer, transfers};
+use super::moves::{Transfer, copies, transfers};
 use super::sequence::Sequence;
 use super::storage::Group;
 use super::{Engine, Event, SeqId, SeqRows, beyond, unknown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
-use crate::page::{PageId, flags};
+use crate::page::{PageId, RecordSegment, flags};
 use crate::plan::{self, Class, Limits, PageSource, PlanSequence, StepPlan};
 use crate::select::{Question, Selector};
 use std::collections::BTreeSet;
@@ -289,7 +289,7 @@ impl Engine {
                             *place = fresh;
                             journal.0.push(Done::Replaced { seq: r.seq, group: index, row, at: page, old });
                             let pool = &self.groups[index].pool;
-                            moves.extend(transfers(&pool.page(old).slots(), &pool.page(fresh).slots(), used as u32));
+                            moves.extend(copies(pool, old, fresh, used as u32));
                         } else {
                             rows.pages[row].push(fresh);
                             journal.0.push(Done::Pushed { seq: r.seq, group: index, row });
@@ -297,7 +297,7 @@ impl Engine {
                         fresh
                     }
                 };
-                self.groups[index].pool.update(id, |d| d.valid_tokens = valid);
+                self.groups[index].pool.edit(id, |d| d.valid_tokens = valid);
             }
         }
         Ok(())
@@ -331,9 +331,13 @@ impl PageSource for Source<'_> {
         Class { k: d.k_format, v: d.v_format, segment_group: d.segment_group }
     }
 
+    fn record_segment(&self, page: PageId) -> Option<RecordSegment> {
+        self.group.pool.record_segment(self.group.pool.page(page).descriptor.side)
+    }
+
     fn class_bytes(&self, class: Class) -> u64 {
         let pool = &self.group.pool;
-        pool.slot_size(crate::shape::Side::K, class.k) + pool.slot_size(crate::shape::Side::V, class.v)
+        pool.side_bytes(crate::shape::Side::K, class.k) + pool.side_bytes(crate::shape::Side::V, class.v)
     }
 
     fn reads(&self, question: &Question, page: usize) -> bool {

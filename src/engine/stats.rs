@@ -2,6 +2,7 @@
 
 use super::{Engine, SeqId};
 use crate::error::Result;
+use crate::page::{NONE, PageDescriptor};
 use std::collections::BTreeMap;
 
 /// Sums over the steps so far.
@@ -31,7 +32,9 @@ pub struct Memory {
     pub table_bytes: u64,
     /// Means and sink logits.
     pub basis_bytes: u64,
-    /// Prepared queries, partial states, staging.
+    /// Whole segments of side planes' records.
+    pub side_bytes: u64,
+    /// Prepared queries, partial states, staging, and what selector and policy hold.
     pub scratch_bytes: u64,
 }
 
@@ -41,9 +44,9 @@ impl Memory {
         self.segment_bytes + self.metadata() + self.scratch_bytes
     }
 
-    /// Descriptors, tables, means.
+    /// Descriptors, tables, means, side planes.
     pub fn metadata(&self) -> u64 {
-        self.descriptor_bytes + self.table_bytes + self.basis_bytes
+        self.descriptor_bytes + self.table_bytes + self.basis_bytes + self.side_bytes
     }
 
     /// Slots in use, metadata and scratch.
@@ -73,7 +76,7 @@ pub struct Stats {
     pub resident_bits_per_value: Option<f64>,
     /// Bits of pages read a cached value, mean over decoding steps.
     pub read_bits_per_value: Option<f64>,
-    /// Bits of descriptors and table entries of live pages, and of means in use, a cached value.
+    /// Bits of descriptors, table entries and side planes of live pages, and of means in use, a cached value.
     pub metadata_bits_per_value: Option<f64>,
     /// Bytes.
     pub memory: Memory,
@@ -94,13 +97,15 @@ impl Engine {
             let bytes = group.pool.bytes();
             memory.used_slot_bytes += bytes.used;
             memory.segment_bytes += bytes.reserved;
+            memory.side_bytes += bytes.records_reserved;
             memory.descriptor_bytes += group.descriptors.bytes();
             memory.table_bytes += group.tables.bytes();
             let layers = if group.has_sinks { group.sinks.len() as u64 } else { 1 };
             memory.basis_bytes += group.means.bytes + group.sinks.first().map_or(0, |s| s.bytes * layers);
             memory.scratch_bytes += group.queries.bytes() + group.partials.bytes();
         }
-        memory.scratch_bytes += self.staging.iter().map(super::storage::Scratch::bytes).sum::<u64>();
+        let scratch = self.staging.iter().chain(self.user_buffers.values());
+        memory.scratch_bytes += scratch.map(super::storage::Scratch::bytes).sum::<u64>();
         memory
     }
 
@@ -122,7 +127,10 @@ impl Engine {
             for (_, page) in group.pool.live() {
                 let d = &page.descriptor;
                 *stats.pages.entry((name(d.k_format), name(d.v_format))).or_default() += 1;
-                metadata_bytes += crate::page::PageDescriptor::BYTES as u64 + 4 * u64::from(page.references);
+                metadata_bytes += PageDescriptor::BYTES as u64 + 4 * u64::from(page.references);
+                metadata_bytes += group.pool.record_bytes();
+                // The row of its further parts.
+                metadata_bytes += u64::from(d.extra != NONE) * PageDescriptor::BYTES as u64;
             }
             stats.cached_values += self.cached_tokens(index, group) * per_token;
             if group.uses_means() {

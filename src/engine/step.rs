@@ -12,6 +12,7 @@ use super::prepare::{Prepared, no_layer};
 use crate::backend::{Backend, BufferSlice, Recording, SubmissionId, read_blocking};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::RowView;
+use crate::needs::TapKind;
 use std::collections::BTreeSet;
 
 /// K, V or Q of a step: `[rows][heads][dim]` in f32.
@@ -50,11 +51,12 @@ pub struct StepReport {
 
 /// A step in the making. Dropped unfinished, it leaves every sequence with the tokens it had.
 pub struct Step<'e> {
-    engine: &'e mut Engine,
-    prepared: Prepared,
+    pub(super) engine: &'e mut Engine,
+    pub(super) prepared: Prepared,
     journal: Option<Journal>,
-    recording: Recording,
+    pub(super) recording: Recording,
     appended: BTreeSet<usize>,
+    pub(super) tapped: BTreeSet<(TapKind, usize)>,
     staged: usize,
     begun: bool,
     /// Why the tables could not be made, or work could not be submitted; nothing can be recorded then.
@@ -74,6 +76,7 @@ impl<'e> Step<'e> {
             journal: Some(journal),
             recording: Recording::new(),
             appended: BTreeSet::new(),
+            tapped: BTreeSet::new(),
             staged: 0,
             begun: false,
             failed: None,
@@ -107,7 +110,7 @@ impl<'e> Step<'e> {
     }
 
     /// Remembers a device's failure, so that the engine refuses further steps.
-    fn watch<T>(&mut self, result: Result<T>) -> Result<T> {
+    pub(super) fn watch<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.engine.note(error);
         }
@@ -115,7 +118,7 @@ impl<'e> Step<'e> {
     }
 
     /// Uploads tables and records the moves: once, before the first work.
-    fn begin(&mut self) -> Result<()> {
+    pub(super) fn begin(&mut self) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -185,7 +188,7 @@ impl<'e> Step<'e> {
         scratch.slice()
     }
 
-    fn view(&mut self, what: &str, input: Input<'_>, width: usize) -> Result<RowView> {
+    pub(super) fn view(&mut self, what: &str, input: Input<'_>, width: usize) -> Result<RowView> {
         match input {
             Input::Host(rows) => self.stage(what, rows, width),
             Input::Device(view) => {
@@ -247,7 +250,14 @@ impl<'e> Step<'e> {
             let shape = &self.engine.groups[index].shape;
             (shape.q_heads, shape.k_dim, shape.v_dim)
         };
+        let host = match q {
+            Input::Host(rows) => Some(rows),
+            Input::Device(_) => None,
+        };
         let q_in = self.view("Q", q, q_heads * k_dim)?;
+        if self.wants(layer, TapKind::Queries) {
+            self.hand_over(layer, TapKind::Queries, q_in, q_heads * k_dim, host)?;
+        }
         match out {
             Output::Device(view) => {
                 check_view("the output", &view, rows, q_heads * v_dim)?;

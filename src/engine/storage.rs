@@ -1,12 +1,13 @@
 //! What an engine holds on the device for one cache group: segments, descriptors, tables and workspace.
 
 use super::registry::Registry;
+use super::sides::{in_parts, side_basis};
 use crate::backend::{Backend, BufferId, BufferSlice, CodecUse};
-use crate::basis::BasisRegistry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
 use crate::kernel::attention::AttentionShape;
-use crate::kernel::{MeanPlace, SideBases, SideBasis};
+use crate::kernel::{MeanPlace, SideBases};
+use crate::needs::{PlaneSet, Wanted};
 use crate::page::{Backing, Budget, PageDescriptor, Pool, SegmentKey, SlotSpec};
 use crate::profile::Profile;
 use crate::shape::{CacheGroup, GroupKind, Side};
@@ -93,6 +94,9 @@ pub(super) struct Group {
     /// Formats of sealed pages, by layer in group.
     pub sealed: Vec<(FormatId, FormatId)>,
     pub segments: HashMap<SegmentKey, BufferSlice>,
+    /// What is kept with each page beside its slots, and the segments of it.
+    pub planes: PlaneSet,
+    pub records: Vec<BufferSlice>,
     pub descriptors: Scratch,
     pub tables: Scratch,
     pub queries: Scratch,
@@ -109,6 +113,7 @@ pub(super) struct Group {
 pub(super) const MEAN_SLOTS: u32 = 64;
 
 impl Group {
+    #[allow(clippy::too_many_arguments)] // one call site; a struct would only rename the list
     pub fn new(
         backend: &mut dyn Backend,
         shape: &CacheGroup,
@@ -117,15 +122,20 @@ impl Group {
         options: &super::EngineOptions,
         attention: &AttentionOptions,
         budget: &Budget,
+        wanted: &[Wanted],
     ) -> Result<Self> {
         shape.validate()?;
-        let mut codecs = BTreeMap::new();
+        let planes = PlaneSet::new(shape, wanted)?;
+        let (mut codecs, mut nested) = (BTreeMap::new(), BTreeMap::new());
         for (id, format) in registry.formats.iter() {
             for side in Side::BOTH {
                 // A format that refuses this geometry is only missed when something asks for it.
-                if let Ok(codec) = format.codec(side, shape.geometry(side)) {
-                    codecs.insert((side, id), CodecUse { format: format.name().into(), codec });
+                let Ok(mut codec) = format.codec(side, shape.geometry(side)) else { continue };
+                if let Some(first) = format.first_part() {
+                    codec = in_parts(format.as_ref(), first, codec, registry)?;
+                    nested.insert((side, id), registry.formats.by_name(first)?.0);
                 }
+                codecs.insert((side, id), CodecUse { format: format.name().into(), codec });
             }
         }
         let (mut open, mut sealed) = (Vec::new(), Vec::new());
@@ -164,14 +174,19 @@ impl Group {
         let slots = codecs
             .iter()
             .map(|(&(side, id), codec)| {
-                let holds_all = sealed.iter().any(|p| if side == Side::K { p.0 == id } else { p.1 == id });
+                let holds = |format| format == id || nested.get(&(side, format)) == Some(&id);
+                let holds_all = sealed.iter().any(|p| holds(if side == Side::K { p.0 } else { p.1 }));
                 let tokens = if holds_all { options.context_tokens.max(exact) } else { exact };
                 let tokens = tokens.min(holds_at_once);
                 let first_slots = rows.saturating_mul(pages(tokens)).min(u64::from(u32::MAX)) as u32;
-                let bytes = codec.codec.layout().page_bytes() as u64;
+                // Of a format in two parts only the further one lies in slots of its own.
+                let [first, further] = codec.codec.parts();
+                let bytes = if further > 0 { further } else { first } as u64 * 4;
                 ((side, id), SlotSpec { bytes, first_slots: first_slots.max(64) })
             })
             .collect();
+        let held = options.context_tokens.max(exact).min(holds_at_once);
+        let first_records = rows.saturating_mul(pages(held)).clamp(64, u64::from(u32::MAX)) as u32;
         let caps = backend.caps();
         let segment = caps.max_binding_bytes.min(caps.max_buffer_bytes);
         let window = match shape.kind {
@@ -208,7 +223,12 @@ impl Group {
             window,
             rewind_tokens: options.rewind_tokens,
             bases,
-            pool: Pool::new(slots, segment, budget.clone()),
+            pool: match (planes.record_bytes(), Pool::new(slots, segment, budget.clone()).with_parts(nested)) {
+                (0, pool) => pool,
+                (bytes, pool) => pool.with_records(SlotSpec { bytes, first_slots: first_records }),
+            },
+            planes,
+            records: Vec::new(),
             codecs,
             open,
             sealed,
@@ -261,7 +281,7 @@ impl Group {
 
     /// The pool, with the backend as its memory.
     pub fn with_pool<T>(&mut self, backend: &mut dyn Backend, act: impl FnOnce(&mut Pool, &mut dyn Backing) -> T) -> T {
-        let mut backing = Segments { segments: &mut self.segments, backend };
+        let mut backing = Segments { segments: &mut self.segments, records: &mut self.records, backend };
         act(&mut self.pool, &mut backing)
     }
 
@@ -271,6 +291,13 @@ impl Group {
             .get(&key)
             .copied()
             .ok_or_else(|| Error::new(ErrorKind::Shape, format!("segment {key:?} is not there"), ""))
+    }
+
+    /// The segment of the record at a row, and the row's number in it.
+    pub fn record_at(&self, row: u32) -> Result<(BufferSlice, u32)> {
+        let segment = self.pool.record_segment(row);
+        let slice = segment.and_then(|s| Some((*self.records.get(s.index)?, row - s.first_row)));
+        slice.ok_or_else(|| Error::new(ErrorKind::Shape, format!("record {row} of side planes is not there"), ""))
     }
 
     /// The codec of a format on a side.
@@ -302,7 +329,7 @@ impl Group {
 
     /// Frees every buffer.
     pub fn release(&mut self, backend: &mut dyn Backend) {
-        for (_, slice) in self.segments.drain() {
+        for slice in self.segments.drain().map(|(_, slice)| slice).chain(self.records.drain(..)) {
             backend.free(slice.buffer);
         }
         for scratch in [&mut self.descriptors, &mut self.tables, &mut self.queries, &mut self.partials] {
@@ -317,6 +344,7 @@ impl Group {
 
 struct Segments<'a> {
     segments: &'a mut HashMap<SegmentKey, BufferSlice>,
+    records: &'a mut Vec<BufferSlice>,
     backend: &'a mut dyn Backend,
 }
 
@@ -326,29 +354,10 @@ impl Backing for Segments<'_> {
         self.segments.insert(key, BufferSlice::whole(buffer, bytes));
         Ok(())
     }
-}
 
-/// The basis of a side: the profile's word, else `hadamard` when a layer's format wants rotated rows.
-fn side_basis(
-    word: Option<&str>,
-    side: Side,
-    profile: &Profile,
-    shape: &CacheGroup,
-    registry: &Registry,
-) -> Result<SideBasis> {
-    let word = match word {
-        Some(word) => word,
-        None => {
-            let mut wants = false;
-            for &layer in &shape.layers {
-                let (k, v) = profile.layer_formats(layer);
-                let name = if side == Side::K { k } else { v };
-                wants |= registry.formats.by_name(name)?.1.wants_rotation();
-            }
-            if wants { "hadamard" } else { "none" }
-        }
-    };
-    let bases = BasisRegistry::builtin();
-    let basis = bases.by_name(word)?;
-    Ok(SideBasis { rotate: basis.rotates(), mean: basis.removes_mean() })
+    fn reserve_records(&mut self, _: usize, bytes: u64) -> Result<()> {
+        let buffer = self.backend.alloc("side planes", bytes)?;
+        self.records.push(BufferSlice::whole(buffer, bytes));
+        Ok(())
+    }
 }

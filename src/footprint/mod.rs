@@ -7,12 +7,13 @@ mod shapes;
 
 pub use shapes::{NAMES, NamedShape, OtherState};
 
+use crate::engine::Registry;
 use crate::error::Result;
-use crate::format::FormatRegistry;
+use crate::needs::{PlaneSet, Wanted};
 use crate::page::PageDescriptor;
 use crate::profile::Profile;
 use crate::shape::{CacheGroup, CacheShape, GroupKind, Side};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Pages of one pair of formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub struct Footprint {
     pub pages: BTreeMap<(String, String), PageCount>,
     /// Cached values: tokens held × KV heads × (K and V head size), over layers.
     pub values: u64,
-    /// Descriptors and table entries of the pages, and the means that a basis removes.
+    /// Descriptors, table entries and side planes of the pages, and the means that a basis removes.
     pub metadata_bytes: u64,
 }
 
@@ -72,22 +73,30 @@ struct Group {
     /// Layers by the formats of their (open, sealed) pages.
     layers: BTreeMap<(Pair, Pair), u64>,
     bytes: BTreeMap<Pair, u64>,
+    /// Metadata of a page: descriptor, table entry, side planes.
+    page_metadata: u64,
+    /// Pairs of which a side is in two parts: their pages have a row for the slots of further parts.
+    in_parts: BTreeSet<Pair>,
 }
 
 /// K format and V format.
 type Pair = (String, String);
 
 impl Estimator {
-    /// The layers of `shape` under `profile`.
+    /// The layers of `shape` under `profile`, with the side planes that its selector and policy declare.
     ///
     /// # Errors
-    /// `Usage` for a format that is not known, `Unsupported` for one that refuses the head size.
-    pub fn new(shape: &CacheShape, profile: &Profile, formats: &FormatRegistry) -> Result<Self> {
+    /// `Usage` for a name that is not known, `Unsupported` for a format that refuses the head size.
+    pub fn new(shape: &CacheShape, profile: &Profile, registry: &Registry) -> Result<Self> {
         shape.validate()?;
+        let formats = &registry.formats;
+        let selector = registry.selectors.by_name(&profile.selector)?;
+        let policy = registry.policies.make(&profile.policy)?;
+        let wanted = Wanted::of(selector.as_ref(), policy.as_ref(), shape);
         let mut groups = Vec::new();
         for group in &shape.groups {
             let mut layers: BTreeMap<(Pair, Pair), u64> = BTreeMap::new();
-            let mut bytes = BTreeMap::new();
+            let (mut bytes, mut in_parts) = (BTreeMap::new(), BTreeSet::new());
             for &layer in &group.layers {
                 let (k, v) = profile.layer_formats(layer);
                 let open = |word: &str| if word == "f32" { "f32" } else { "f16" }.to_string();
@@ -97,11 +106,17 @@ impl Estimator {
                         let (_, format) = formats.by_name(name)?;
                         Ok(format.codec(side, group.geometry(side))?.layout().page_bytes() as u64)
                     };
+                    let in_two = |name: &str| Ok(formats.by_name(name)?.1.first_part().is_some());
+                    if in_two(&pair.0)? || in_two(&pair.1)? {
+                        in_parts.insert(pair.clone());
+                    }
                     bytes.insert(pair.clone(), size(Side::K, &pair.0)? + size(Side::V, &pair.1)?);
                 }
                 *layers.entry(pairs).or_default() += 1;
             }
-            groups.push(Group { shape: group.clone(), layers, bytes });
+            let planes = PlaneSet::new(group, &wanted)?;
+            let page_metadata = PageDescriptor::BYTES as u64 + 4 + planes.record_bytes();
+            groups.push(Group { shape: group.clone(), layers, bytes, page_metadata, in_parts });
         }
         let means = |basis: &Option<String>| basis.as_deref() == Some("mean");
         Ok(Estimator {
@@ -132,11 +147,14 @@ impl Estimator {
                         let count = sum.pages.entry(pair.clone()).or_default();
                         count.pages = count.pages.saturating_add(pages);
                         count.bytes = count.bytes.saturating_add(pages.saturating_mul(group.bytes[pair]));
+                        let rows = if group.in_parts.contains(pair) { pages } else { 0 };
+                        let rows = rows.saturating_mul(PageDescriptor::BYTES as u64);
+                        sum.metadata_bytes = sum.metadata_bytes.saturating_add(rows);
                     }
                 }
             }
             let rows = group.shape.layers.len() as u64 * heads;
-            let pages = (end - first).saturating_mul(rows).saturating_mul(PageDescriptor::BYTES as u64 + 4);
+            let pages = (end - first).saturating_mul(rows).saturating_mul(group.page_metadata);
             let means =
                 if self.means && tokens > 0 { rows * (group.shape.k_dim + group.shape.v_dim) as u64 * 4 } else { 0 };
             sum.metadata_bytes = sum.metadata_bytes.saturating_add(pages).saturating_add(means);
@@ -154,8 +172,11 @@ impl Estimator {
             let heads = group.shape.kv_heads as f64;
             for ((_, sealed), &layers) in &group.layers {
                 slots += group.bytes[sealed] as f64 * layers as f64 * heads / size;
+                if group.in_parts.contains(sealed) {
+                    metadata += PageDescriptor::BYTES as f64 * layers as f64 * heads / size;
+                }
             }
-            metadata += (PageDescriptor::BYTES as f64 + 4.0) * group.shape.layers.len() as f64 * heads / size;
+            metadata += group.page_metadata as f64 * group.shape.layers.len() as f64 * heads / size;
         }
         (slots, metadata)
     }

@@ -38,7 +38,7 @@ pub use fp8::Fp8;
 pub use layout::{Layout, Per, PlaneSpec, ScalarPlane, UNIT_WORDS, mask};
 pub use q3_affine::Q3Affine;
 pub use registry::{FormatId, FormatRegistry};
-pub use tq::{Tq2, Tq3, Tq4};
+pub use tq::{Tq2, Tq3, Tq3Nested, Tq4};
 pub use units::Units;
 
 #[cfg(target_endian = "big")]
@@ -57,6 +57,12 @@ pub trait Format: Send + Sync {
 
     /// The format for pages of `geometry` on `side`; `Unsupported`, with a reason, where it cannot be.
     fn codec(&self, side: Side, geometry: PageGeometry) -> Result<Arc<dyn Codec>>;
+
+    /// The format that a page is in when only its first part is left, for a format whose pages are stored in two parts
+    /// ([`Codec::split`]): the first part, as it stands, is a page of that format. `None` for pages in one piece.
+    fn first_part(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// A format specialised to a side and a page geometry (P tokens of D channels).
@@ -69,6 +75,21 @@ pub trait Format: Send + Sync {
 pub trait Codec: Send + Sync {
     /// Where every bit of a page stands.
     fn layout(&self) -> &Layout;
+
+    /// Words of the first part of a page, and of the further one where the page is stored in two
+    /// ([`Codec::split`]); together the page.
+    fn parts(&self) -> [usize; 2] {
+        [self.layout().page_words, 0]
+    }
+
+    /// The same format for pages whose first part stands in `{p}_slab` and whose further one in `{p}1_slab`, each with a
+    /// slot of its own, so that the further one can be freed alone ([`Format::first_part`]). Its [`Codec::parts`] say
+    /// where a page is cut; on the host a page is one piece all the same. Its shader text adds the words of the further
+    /// part to `{p}_part1`, which the kernel sets to that part's first word less the words of the first part, and reads
+    /// them with `{p}1_word(i: u32) -> u32`. [`Codec::wgsl_units`] reads `{p}_part1` in `{p}_at` and nowhere else.
+    fn split(&self) -> Option<Arc<dyn Codec>> {
+        None
+    }
 
     /// Writes a whole page, every word of it.
     ///

@@ -115,7 +115,7 @@ fn {p}_scale(base: u32, token: u32) -> f32 { return 1.0; }
     fn wgsl_encode(&self, prefix: &str) -> String {
         let quads = self.layout.geometry.head_dim / 4;
         fill(
-            &codes::wgsl_encode(&self.layout, OWN),
+            &codes::wgsl_encode(&self.layout, OWN, false),
             prefix,
             &[("quads", quads.to_string()), ("seventh", float(SEVENTH))],
         )

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Bf16, F16, F32, Format, Fp8, Q3Affine, Q4_0, Q8_0, Tq2, Tq3, Tq4, words};
+use super::{Bf16, F16, F32, Format, Fp8, Q3Affine, Q4_0, Q8_0, Tq2, Tq3, Tq3Nested, Tq4, words};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A format's number: built-in formats below 128, others from 128.
@@ -23,7 +23,7 @@ pub struct FormatRegistry {
 impl FormatRegistry {
     /// The formats that come with the library. Numbers are stored in files: never reuse one.
     pub fn builtin() -> Self {
-        let formats: [(u8, Arc<dyn Format>); 10] = [
+        let formats: [(u8, Arc<dyn Format>); 11] = [
             (0, Arc::new(F32)),
             (1, Arc::new(F16)),
             (2, Arc::new(Bf16)),
@@ -34,6 +34,7 @@ impl FormatRegistry {
             (7, Arc::new(Q8_0)),
             (8, Arc::new(Q4_0)),
             (9, Arc::new(Q3Affine)),
+            (10, Arc::new(Tq3Nested)),
         ];
         FormatRegistry { entries: formats.into_iter().map(|(id, format)| (FormatId(id), format)).collect() }
     }

@@ -17,6 +17,18 @@ pub(super) const BINDINGS: &[BindingDecl] = &[
     BindingDecl::write("partials", Element::F32x4),
 ];
 
+/// Bindings where a side's pages are in two parts; the side that is not gets its own slab once more.
+pub(super) const SPLIT_BINDINGS: &[BindingDecl] = &[
+    BindingDecl::read("k_slab", Element::U32),
+    BindingDecl::read("v_slab", Element::U32),
+    BindingDecl::read("descs", Element::U32),
+    BindingDecl::read("tables", Element::U32),
+    BindingDecl::read("q", Element::F32x4),
+    BindingDecl::write("partials", Element::F32x4),
+    BindingDecl::read("k1_slab", Element::U32),
+    BindingDecl::read("v1_slab", Element::U32),
+];
+
 /// Parameters of `decode` and `prefill`.
 pub(super) const PARAMS: &[ParamDecl] =
     &[ParamDecl::u32("items_at"), ParamDecl::u32("rows_at"), ParamDecl::u32("window"), ParamDecl::f32("softcap")];
@@ -34,6 +46,9 @@ pub(super) const CONSTANTS: &[&str] = &[
     "V_WORDS",
     "WINDOW",
     "SOFTCAP",
+    "IN_PARTS",
+    "K1_WORDS",
+    "V1_WORDS",
 ];
 
 /// Words of an attention item in `tables`:
@@ -122,6 +137,7 @@ pub(super) fn constants(
 ) -> Result<Vec<(&'static str, Constant)>> {
     check_geometry(decl.name, "K", k, shape.page_tokens, shape.k_dim)?;
     check_geometry(decl.name, "V", v, shape.page_tokens, shape.v_dim)?;
+    let ([k_words, k1_words], [v_words, v1_words]) = (k.codec.parts(), v.codec.parts());
     Ok(vec![
         ("WORKGROUP", Constant::U32(workgroup)),
         ("ROWS", Constant::U32(rows as u32)),
@@ -130,21 +146,43 @@ pub(super) fn constants(
         ("K_DIM", Constant::U32(shape.k_dim as u32)),
         ("V_DIM", Constant::U32(shape.v_dim as u32)),
         ("PAGE_TOKENS", Constant::U32(shape.page_tokens as u32)),
-        ("K_WORDS", Constant::U32(k.codec.layout().page_words as u32)),
-        ("V_WORDS", Constant::U32(v.codec.layout().page_words as u32)),
+        ("K_WORDS", Constant::U32(k_words as u32)),
+        ("V_WORDS", Constant::U32(v_words as u32)),
         ("WINDOW", Constant::Bool(shape.window)),
         ("SOFTCAP", Constant::Bool(shape.softcap)),
+        ("IN_PARTS", Constant::Bool(split(k, v))),
+        ("K1_WORDS", Constant::U32(k1_words as u32)),
+        ("V1_WORDS", Constant::U32(v1_words as u32)),
     ])
 }
 
-/// The dispatch of `decode` or `prefill`.
-pub(super) fn dispatch(pipeline: PipelineId, buffers: &AttentionBuffers, args: &AttentionArgs) -> Dispatch {
-    Dispatch {
-        pipeline,
-        groups: args.items,
-        params: vec![args.items_at, args.rows_at, args.window, args.softcap.to_bits()],
-        bindings: vec![buffers.k_slab, buffers.v_slab, buffers.descs, buffers.tables, buffers.q, buffers.partials],
-    }
+/// Whether a side's pages are in two parts.
+pub(super) fn split(k: &CodecUse, v: &CodecUse) -> bool {
+    k.codec.parts()[1] + v.codec.parts()[1] > 0
+}
+
+/// Slabs of further parts, for kernels of codecs whose pages are in two ([`crate::format::Codec::split`]). A side in one
+/// piece names its own slab again.
+#[derive(Clone, Copy, Debug)]
+pub struct FurtherParts {
+    /// Of K.
+    pub k1_slab: BufferSlice,
+    /// Of V.
+    pub v1_slab: BufferSlice,
+}
+
+/// The dispatch of `decode` or `prefill`; with `further` of one that was specialised for a codec in two parts.
+pub fn dispatch(
+    pipeline: PipelineId,
+    buffers: &AttentionBuffers,
+    further: Option<FurtherParts>,
+    args: &AttentionArgs,
+) -> Dispatch {
+    let AttentionBuffers { k_slab, v_slab, descs, tables, q, partials } = *buffers;
+    let mut bindings = vec![k_slab, v_slab, descs, tables, q, partials];
+    bindings.extend(further.iter().flat_map(|f| [f.k1_slab, f.v1_slab]));
+    let params = vec![args.items_at, args.rows_at, args.window, args.softcap.to_bits()];
+    Dispatch { pipeline, groups: args.items, params, bindings }
 }
 
 /// Refuses a codec of another page geometry than the kernel's.

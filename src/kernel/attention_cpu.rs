@@ -7,7 +7,7 @@ use super::attention::{ITEM_WORDS, ROW_WORDS};
 use super::few;
 use super::panel::{Arrangement, CHANNEL_BLOCK, PageStep, Queries, TOKEN_BLOCK, lanes, refill, union};
 use super::partial::{HEADER, floats};
-use super::tables::{Descriptor, descriptor, item, range, slot, split_disjoint};
+use super::tables::{self, Descriptor, descriptor, further_slots, item, range, split_disjoint};
 use crate::backend::CpuCall;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Codec;
@@ -27,6 +27,13 @@ pub(super) fn run(call: &mut CpuCall<'_>) -> Result<()> {
         page_tokens: spec.usize("PAGE_TOKENS"),
         k_words: spec.usize("K_WORDS"),
         v_words: spec.usize("V_WORDS"),
+        further: match spec.flag("IN_PARTS") {
+            true => {
+                let (k1_slab, v1_slab) = (call.read("k1_slab"), call.read("v1_slab"));
+                Some((k1_slab, spec.usize("K1_WORDS"), v1_slab, spec.usize("V1_WORDS")))
+            }
+            false => None,
+        },
         window: spec.flag("WINDOW").then(|| call.param("window")),
         softcap: spec.flag("SOFTCAP").then(|| call.float("softcap")),
         k: spec.codec("k"),
@@ -86,6 +93,8 @@ struct Scratch {
     packed: Vec<f32>,
     scores: Vec<f32>,
     positions: Vec<u32>,
+    /// Pages of K and V that are in two parts, put together.
+    joined: [Vec<u32>; 2],
 }
 
 /// Constants, parameters and inputs of a dispatch.
@@ -98,6 +107,8 @@ struct Kernel<'a> {
     page_tokens: usize,
     k_words: usize,
     v_words: usize,
+    /// Slabs of further parts and the words of theirs, K's and V's, where a side is in two.
+    further: Option<(&'a [u32], usize, &'a [u32], usize)>,
     window: Option<u32>,
     softcap: Option<f32>,
     k: &'a dyn Codec,
@@ -135,8 +146,15 @@ impl Kernel<'_> {
             let Some((low, high)) = union(&queries.first[..queries.count], &queries.visible[..queries.count]) else {
                 continue;
             };
-            let k_page = slot(self.k_slab, page.k_slot, self.k_words)?;
-            let v_page = slot(self.v_slab, page.v_slot, self.v_words)?;
+            let [mut k_further, mut v_further] = [None; 2];
+            if let Some((k_slab, k_words, v_slab, v_words)) = self.further {
+                let [k_slot, v_slot] = further_slots(self.descs, page.extra)?;
+                k_further = Some((k_slab, k_slot, k_words));
+                v_further = Some((v_slab, v_slot, v_words));
+            }
+            let [k_joined, v_joined] = &mut scratch.joined;
+            let k_page = tables::page((self.k_slab, page.k_slot, self.k_words), k_further, k_joined)?;
+            let v_page = tables::page((self.v_slab, page.v_slot, self.v_words), v_further, v_joined)?;
             self.k.decode(k_page, low..high, &mut scratch.keys[low * self.k_dim..high * self.k_dim]);
             self.decode_values(v_page, low, high, &mut scratch.packed, &mut scratch.values);
             let arrangement = queries.arrangement;

@@ -18,7 +18,24 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::Units;
 
 /// The kernel.
-pub static DECL: KernelDecl = KernelDecl {
+pub static DECL: KernelDecl = WHOLE;
+
+/// The same for pages of which a side is in two parts: all of WebGPU's eight storage buffers.
+pub static SPLIT: KernelDecl = KernelDecl {
+    bindings: &[
+        BindingDecl::read("k_slab", Element::U32x4),
+        BindingDecl::read("v_slab", Element::U32x4),
+        BindingDecl::read("descs", Element::U32),
+        BindingDecl::read("tables", Element::U32),
+        BindingDecl::read("q", Element::F32x4),
+        BindingDecl::write("partials", Element::F32x4),
+        BindingDecl::read("k1_slab", Element::U32x4),
+        BindingDecl::read("v1_slab", Element::U32x4),
+    ],
+    ..WHOLE
+};
+
+const WHOLE: KernelDecl = KernelDecl {
     name: "decode",
     bindings: &[
         BindingDecl::read("k_slab", Element::U32x4),
@@ -41,6 +58,9 @@ pub static DECL: KernelDecl = KernelDecl {
         "V_WORDS",
         "WINDOW",
         "SOFTCAP",
+        "IN_PARTS",
+        "K1_WORDS",
+        "V1_WORDS",
         "CHUNK",
         "QUADS",
         "TPT",
@@ -81,7 +101,8 @@ pub fn specialise(
     tier: Tier,
     workgroup: u32,
 ) -> Result<Specialisation> {
-    let mut constants = attention::constants(&DECL, shape, &k, &v, rows, workgroup)?;
+    let decl = if attention::split(&k, &v) { &SPLIT } else { &DECL };
+    let mut constants = attention::constants(decl, shape, &k, &v, rows, workgroup)?;
     let (k_units, v_units) = (k.codec.wgsl_units("k"), v.codec.wgsl_units("v"));
     let half = tier.f16 && k_units.half;
     let (chunk, tokens) = block(&k_units, &v_units, rows * shape.group, half, workgroup as usize);
@@ -126,7 +147,7 @@ pub fn specialise(
         ("HALF", Constant::Bool(half)),
         ("SUBGROUP", Constant::U32(tier.subgroup)),
     ]);
-    Specialisation::new(&DECL, &constants, vec![k, v])
+    Specialisation::new(decl, &constants, vec![k, v])
 }
 
 /// Query vectors of a chunk (8 at most) and tokens that a thread owns (2 at most, at least those of a unit), as many
@@ -146,5 +167,5 @@ fn block(k: &Units, v: &Units, vectors: usize, half: bool, workgroup: usize) -> 
 
 /// One dispatch over `args.items` items.
 pub fn dispatch(pipeline: PipelineId, buffers: &AttentionBuffers, args: &AttentionArgs) -> Dispatch {
-    attention::dispatch(pipeline, buffers, args)
+    attention::dispatch(pipeline, buffers, None, args)
 }

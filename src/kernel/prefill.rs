@@ -6,7 +6,9 @@ use crate::backend::{CodecUse, Dispatch, KernelDecl, PipelineId, Specialisation}
 use crate::error::Result;
 
 /// The kernel.
-pub static DECL: KernelDecl = KernelDecl {
+pub static DECL: KernelDecl = WHOLE;
+
+const WHOLE: KernelDecl = KernelDecl {
     name: "prefill",
     bindings: attention::BINDINGS,
     params: attention::PARAMS,
@@ -16,6 +18,9 @@ pub static DECL: KernelDecl = KernelDecl {
     wgsl: include_str!("../../shaders/prefill.wgsl"),
     cuda: None,
 };
+
+/// The same for pages of which a side is in two parts.
+pub static SPLIT: KernelDecl = KernelDecl { bindings: attention::SPLIT_BINDINGS, ..WHOLE };
 
 /// The kernel for items of up to rows (16 or 32 in WGSL, up to 64 on the CPU) of one sequence; the CPU ignores `workgroup`.
 ///
@@ -28,11 +33,12 @@ pub fn specialise(
     rows: usize,
     workgroup: u32,
 ) -> Result<Specialisation> {
-    let constants = attention::constants(&DECL, shape, &k, &v, rows, workgroup)?;
-    Specialisation::new(&DECL, &constants, vec![k, v])
+    let decl = if attention::split(&k, &v) { &SPLIT } else { &DECL };
+    let constants = attention::constants(decl, shape, &k, &v, rows, workgroup)?;
+    Specialisation::new(decl, &constants, vec![k, v])
 }
 
 /// One dispatch over `args.items` items.
 pub fn dispatch(pipeline: PipelineId, buffers: &AttentionBuffers, args: &AttentionArgs) -> Dispatch {
-    attention::dispatch(pipeline, buffers, args)
+    attention::dispatch(pipeline, buffers, None, args)
 }

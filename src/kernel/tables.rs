@@ -1,6 +1,7 @@
 //! Checked access of CPU kernels to tables, descriptors, slots and rows: a bad index is an error, not a panic.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::page::flags;
 
 /// `values[start..start + len]`, named in the error if it does not fit.
 pub(super) fn range<'a, T>(values: &'a [T], start: usize, len: usize, what: &str) -> Result<&'a [T]> {
@@ -24,17 +25,45 @@ pub(super) struct Descriptor {
     pub(super) k_slot: usize,
     /// Slot in the V slab.
     pub(super) v_slot: usize,
+    /// Row of its further parts' slots among the descriptors, or all ones.
+    pub(super) extra: usize,
+    /// Row of its side planes' record, or all ones.
+    pub(super) side: u32,
 }
 
-/// Descriptor `id`: 8 words, see the block table.
+/// Descriptor `id`: 8 words, see the block table. Flags that are not built are refused: see [`flags::check`].
 pub(super) fn descriptor(descs: &[u32], id: usize) -> Result<Descriptor> {
     let words = range(descs, id.saturating_mul(8), 8, "page descriptor")?;
+    flags::check((words[0] >> 16) as u16)?;
     Ok(Descriptor {
         valid_tokens: (words[1] & 0xffff) as usize,
         first_position: words[3],
         k_slot: words[4] as usize,
         v_slot: words[5] as usize,
+        extra: words[6] as usize,
+        side: words[7],
     })
+}
+
+/// A page of one side: its slot in the slab of whole pages or of first parts, and, where pages are in two parts, its slot
+/// in the slab of further ones. In one piece it is read in place, in two it is put together in `joined`.
+pub(super) fn page<'a>(
+    first: (&'a [u32], usize, usize),
+    further: Option<(&[u32], usize, usize)>,
+    joined: &'a mut Vec<u32>,
+) -> Result<&'a [u32]> {
+    let start = slot(first.0, first.1, first.2)?;
+    let Some((slab, number, words)) = further.filter(|f| f.2 > 0) else { return Ok(start) };
+    joined.clear();
+    joined.extend_from_slice(start);
+    joined.extend_from_slice(slot(slab, number, words)?);
+    Ok(joined)
+}
+
+/// Slots of a page's further parts, of K and of V, in row `row` of the descriptors.
+pub(super) fn further_slots(descs: &[u32], row: usize) -> Result<[usize; 2]> {
+    let words = range(descs, row.saturating_mul(8), 8, "row of further parts")?;
+    Ok([words[0] as usize, words[1] as usize])
 }
 
 /// Slot `slot` of a slab of slots of `words` words.
@@ -120,5 +149,18 @@ mod tests {
         assert!(item::<4>(&[0; 8], usize::MAX, 1).is_err());
         assert!(descriptor(&[0; 15], 1).is_err());
         assert!(slot(&[0; 16], 2, 8).is_err());
+    }
+
+    #[test]
+    fn a_page_table_with_flags_that_are_not_built_is_refused_by_name() {
+        let mut descs = [0u32; 16];
+        descs[8] = u32::from(flags::SEALED | flags::PINNED | flags::REOPENED) << 16;
+        assert!(descriptor(&descs, 1).is_ok());
+        for (flag, name) in [(flags::POSITIONS, "positions"), (flags::LIVE, "live"), (flags::SYNTHETIC, "synthetic")] {
+            descs[8] = u32::from(flags::SEALED | flag) << 16;
+            let error = descriptor(&descs, 1).unwrap_err();
+            assert!(error.kind() == ErrorKind::Unsupported && error.message().contains(name), "{error}");
+            assert!(descriptor(&descs, 0).is_ok());
+        }
     }
 }

@@ -9,6 +9,57 @@ pub fn f16_bits(x: f32) -> u16 {
     if x.is_nan() { 0x7e00 } else { f16::from_f32(x.clamp(-65504.0, 65504.0)).to_bits() }
 }
 
+/// f16 bits of a number not below `x`: the smallest such that is zero, normal or infinite. NaN becomes 0x7E00.
+#[inline(always)]
+pub fn f16_above(x: f32) -> u16 {
+    let a = x.to_bits() & 0x7fff_ffff;
+    if a > 0x7f80_0000 {
+        0x7e00
+    } else if x.to_bits() == a {
+        magnitude_up(a)
+    } else {
+        negative(magnitude_down(a))
+    }
+}
+
+/// f16 bits of a number not above `x`: the largest such that is zero, normal or infinite. NaN becomes 0x7E00.
+#[inline(always)]
+pub fn f16_below(x: f32) -> u16 {
+    let a = x.to_bits() & 0x7fff_ffff;
+    if a > 0x7f80_0000 {
+        0x7e00
+    } else if x.to_bits() == a {
+        magnitude_down(a)
+    } else {
+        negative(magnitude_up(a))
+    }
+}
+
+#[inline(always)]
+fn magnitude_up(a: u32) -> u16 {
+    match a {
+        0 => 0,
+        1..=0x3880_0000 => 0x400,
+        0x3880_0001..=0x477f_e000 => (((a + 0x1fff) >> 13) - 0x1c000) as u16,
+        _ => 0x7c00,
+    }
+}
+
+#[inline(always)]
+fn magnitude_down(a: u32) -> u16 {
+    match a {
+        0..=0x387f_ffff => 0,
+        0x3880_0000..=0x477f_ffff => ((a >> 13) - 0x1c000) as u16,
+        0x4780_0000..=0x7f7f_ffff => 0x7bff,
+        _ => 0x7c00,
+    }
+}
+
+#[inline(always)]
+fn negative(magnitude: u16) -> u16 {
+    if magnitude == 0 { 0 } else { magnitude | 0x8000 }
+}
+
 /// The value of f16 bits, exact for every code, subnormals, infinities and NaN included.
 ///
 /// Without branches or calls, so that loops over it become vector code (`half` asks for the processor's features at each
@@ -87,6 +138,26 @@ mod tests {
                 let x = f32::from_bits((top << 23) | low);
                 assert_eq!(wgsl_f16_bits(x), u32::from(f16_bits(x)), "{x:e}");
             }
+        }
+    }
+
+    #[test]
+    fn bounds_are_the_nearest_normal_numbers_on_their_side() {
+        // Zero and every normal number, ascending, with the infinities at the ends.
+        let mut grid: Vec<f32> = (0x0400..=0x7c00u16).flat_map(|m| [f16_value(m), f16_value(m | 0x8000)]).collect();
+        grid.push(0.0);
+        grid.sort_by(f32::total_cmp);
+        let near = |bits: u32| [bits.wrapping_sub(1), bits, bits.wrapping_add(1)];
+        let ends = grid.iter().flat_map(|x| near(x.to_bits())).chain([1, 2, 0x8000_0001, 0x7f7f_ffff, 0xff7f_ffff]);
+        for x in ends.chain((0..=u32::MAX).step_by(65_521)).map(f32::from_bits) {
+            if x.is_nan() {
+                assert_eq!((f16_below(x), f16_above(x)), (0x7e00, 0x7e00));
+                continue;
+            }
+            let above = grid.partition_point(|&y| y < x);
+            let below = grid.partition_point(|&y| y <= x) - 1;
+            assert_eq!(f16_value(f16_above(x)).to_bits(), grid[above].to_bits(), "above {x:e}");
+            assert_eq!(f16_value(f16_below(x)).to_bits(), grid[below].to_bits(), "below {x:e}");
         }
     }
 

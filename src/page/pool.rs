@@ -1,9 +1,16 @@
 //! The pool of one cache group: pages with reference counts and generations, over slabs.
 
+mod bytes;
+mod parts;
+mod slots;
 mod take;
 
+pub use bytes::PoolBytes;
+pub use slots::{Page, Slots};
+
 use super::budget::Budget;
-use super::descriptor::{PageDescriptor, Tier, flags};
+use super::descriptor::{NONE, PageDescriptor, flags};
+use super::records::Records;
 use super::slab::{SegmentKey, Slab};
 use crate::error::Result;
 use crate::format::FormatId;
@@ -21,49 +28,12 @@ pub trait Backing {
     /// # Errors
     /// Whatever the device says; the pool is then as it was.
     fn reserve(&mut self, key: SegmentKey, bytes: u64) -> Result<()>;
-}
 
-/// The two slots of a page and what they hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slots {
-    /// Segment group of both.
-    pub group: u16,
-    /// K format and slot.
-    pub k: (FormatId, u32),
-    /// V format and slot.
-    pub v: (FormatId, u32),
-}
-
-impl Slots {
-    /// Format and slot of `side`.
-    pub fn side(&self, side: Side) -> (FormatId, u32) {
-        match side {
-            Side::K => self.k,
-            Side::V => self.v,
-        }
-    }
-
-    /// The segment of `side`.
-    pub fn segment(&self, side: Side) -> SegmentKey {
-        SegmentKey { group: self.group, side, format: self.side(side).0 }
-    }
-}
-
-/// A page's descriptor and owners.
-#[derive(Clone, Debug)]
-pub struct Page {
-    /// What kernels read.
-    pub descriptor: PageDescriptor,
-    /// Sequences that hold it.
-    pub references: u32,
-}
-
-impl Page {
-    /// The page's slots.
-    pub fn slots(&self) -> Slots {
-        let d = &self.descriptor;
-        Slots { group: d.segment_group, k: (d.k_format, d.k_slot), v: (d.v_format, d.v_slot) }
-    }
+    /// Makes segment `index` of the side planes' records, of `bytes` bytes. Called for 0, 1, 2 and so on.
+    ///
+    /// # Errors
+    /// Whatever the device says; the pool is then as it was.
+    fn reserve_records(&mut self, index: usize, bytes: u64) -> Result<()>;
 }
 
 /// A change of a page's format or place: the bytes go from `old` to `new`.
@@ -79,17 +49,6 @@ pub struct Change {
     pub new: Slots,
 }
 
-/// Bytes of a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolBytes {
-    /// Slots in use.
-    pub used: u64,
-    /// Whole segments.
-    pub reserved: u64,
-    /// Slots of retired pages that a running step may still read; part of `used`.
-    pub retiring: u64,
-}
-
 /// Pages, slots and segments of one cache group.
 #[derive(Debug)]
 pub struct Pool {
@@ -98,9 +57,15 @@ pub struct Pool {
     groups: u16,
     slabs: BTreeMap<SegmentKey, Slab>,
     pages: Vec<Option<Page>>,
+    /// Formats whose pages are in two parts, and the format that the first part is a page of.
+    nested: BTreeMap<(Side, FormatId), FormatId>,
+    /// Rows of further parts' slots, which share their numbers with pages, and whose they are.
+    extras: BTreeMap<u32, PageId>,
     free_pages: std::collections::BinaryHeap<std::cmp::Reverse<u32>>,
     retiring: Vec<Slots>,
     retiring_sides: Vec<(SegmentKey, u32)>,
+    /// Where side planes are declared.
+    records: Option<Records>,
     dirty: Vec<u32>,
     max_segment_bytes: u64,
     budget: Budget,
@@ -125,9 +90,12 @@ impl Pool {
             groups: 0,
             slabs: BTreeMap::new(),
             pages: Vec::new(),
+            nested: BTreeMap::new(),
+            extras: BTreeMap::new(),
             free_pages: std::collections::BinaryHeap::new(),
             retiring: Vec::new(),
             retiring_sides: Vec::new(),
+            records: None,
             dirty: Vec::new(),
             max_segment_bytes,
             budget: budget.into(),
@@ -135,7 +103,13 @@ impl Pool {
         }
     }
 
-    /// A new open page with one reference, and no tokens yet.
+    /// The same pool, whose pages have a record of side planes each. Records are metadata: the budget does not bound them.
+    pub fn with_records(mut self, spec: SlotSpec) -> Self {
+        self.records = Some(Records::new(spec, self.max_segment_bytes));
+        self
+    }
+
+    /// A new open page with one reference, and no tokens yet. Its record, where there is one, holds nothing of use.
     ///
     /// # Errors
     /// `OutOfPages` above the budget, naming the bytes short; whatever `backing` says. Nothing has changed then.
@@ -147,31 +121,17 @@ impl Pool {
         backing: &mut dyn Backing,
     ) -> Result<PageId> {
         let slots = self.take_slots(k, v, None, backing)?;
-        let descriptor = PageDescriptor {
-            k_format: k,
-            v_format: v,
-            flags: 0,
-            valid_tokens: 0,
-            tier: Tier::Device,
-            segment_group: slots.group,
-            generation: 0,
-            first_position,
-            k_slot: slots.k.1,
-            v_slot: slots.v.1,
-        };
-        let page = Page { descriptor, references: 1 };
-        let id = match self.free_pages.pop() {
-            Some(std::cmp::Reverse(id)) => {
-                self.pages[id as usize] = Some(page);
-                id
-            }
-            None => {
-                self.pages.push(Some(page));
-                self.pages.len() as u32 - 1
+        let side = match self.records.as_mut().map_or(Ok(NONE), |records| records.take(backing)) {
+            Ok(row) => row,
+            Err(error) => {
+                self.give_all(&slots);
+                return Err(error);
             }
         };
-        self.dirty.push(id);
-        Ok(PageId(id))
+        let id = PageId(self.fresh_id());
+        self.pages[id.0 as usize] = Some(Page::new(slots, first_position, side));
+        self.place(id, slots);
+        Ok(id)
     }
 
     /// The page. Panics when `id` is not live: a fault of the engine's own tables.
@@ -188,7 +148,20 @@ impl Pool {
     }
 
     /// Changes a page's descriptor through `edit`.
-    pub fn update(&mut self, id: PageId, edit: impl FnOnce(&mut PageDescriptor)) {
+    ///
+    /// # Errors
+    /// `Unsupported` for flags that are not built ([`flags::check`]): the page is then as it was.
+    pub fn update(&mut self, id: PageId, edit: impl FnOnce(&mut PageDescriptor)) -> Result<()> {
+        let Some(Some(page)) = self.pages.get(id.0 as usize) else { return Ok(()) };
+        let mut descriptor = page.descriptor;
+        edit(&mut descriptor);
+        flags::check(descriptor.flags)?;
+        self.edit(id, |d| *d = descriptor);
+        Ok(())
+    }
+
+    /// [`Pool::update`] for the engine's own edits, which set no flag that is not built.
+    pub(crate) fn edit(&mut self, id: PageId, edit: impl FnOnce(&mut PageDescriptor)) {
         if let Some(Some(page)) = self.pages.get_mut(id.0 as usize) {
             edit(&mut page.descriptor);
             self.dirty.push(id.0);
@@ -206,85 +179,36 @@ impl Pool {
     pub fn release(&mut self, id: PageId) {
         let Some(Some(page)) = self.pages.get_mut(id.0 as usize) else { return };
         page.references -= 1;
-        if page.references == 0 {
-            let slots = page.slots();
-            self.pages[id.0 as usize] = None;
-            self.free_pages.push(std::cmp::Reverse(id.0));
+        if page.references == 0
+            && let Some((slots, side)) = self.forget(id)
+        {
             self.retiring.push(slots);
-        }
-    }
-
-    /// Gives a page new slots in the formats `k` and `v` and publishes them in its descriptor with a new generation.
-    /// The caller copies the bytes before anything reads them; the old slots retire.
-    ///
-    /// # Errors
-    /// As [`Pool::allocate`].
-    pub fn change(
-        &mut self,
-        id: PageId,
-        k: FormatId,
-        v: FormatId,
-        seal: bool,
-        backing: &mut dyn Backing,
-    ) -> Result<Change> {
-        let before = self.page(id).descriptor;
-        let old = self.page(id).slots();
-        let keep = (old.k.0 == k, old.v.0 == v);
-        let new = match keep {
-            (true, true) => old,
-            (true, false) | (false, true) => match self.take_side_in(&old, k, v, backing)? {
-                Some(slots) => slots,
-                None => self.take_slots(k, v, None, backing)?,
-            },
-            (false, false) => self.take_slots(k, v, Some(old.group), backing)?,
-        };
-        self.retire_difference(&old, &new);
-        self.update(id, |d| {
-            d.k_format = k;
-            d.v_format = v;
-            d.segment_group = new.group;
-            d.k_slot = new.k.1;
-            d.v_slot = new.v.1;
-            d.generation = d.generation.wrapping_add(1);
-            if seal {
-                d.flags |= flags::SEALED;
-            }
-        });
-        Ok(Change { page: id, before, old, new })
-    }
-
-    /// Takes back the newest changes, newest first, provided nothing was reclaimed since.
-    pub fn undo(&mut self, change: &Change) {
-        for side in Side::BOTH {
-            if change.old.segment(side) != change.new.segment(side) || change.old.side(side) != change.new.side(side) {
-                let old = (change.old.segment(side), change.old.side(side).1);
-                if let Some(at) = self.retiring_sides.iter().rposition(|r| *r == old) {
-                    self.retiring_sides.swap_remove(at);
-                }
-                self.give(change.new.segment(side), change.new.side(side).1);
+            if let Some(records) = &mut self.records {
+                records.retire(side);
             }
         }
-        let before = change.before;
-        self.update(change.page, |d| *d = before);
     }
 
     /// Frees a page that no step has seen yet.
     pub fn discard(&mut self, id: PageId) {
-        if let Some(Some(page)) = self.pages.get(id.0 as usize) {
-            let slots = page.slots();
-            self.pages[id.0 as usize] = None;
-            self.free_pages.push(std::cmp::Reverse(id.0));
-            self.give_both(&slots);
+        if let Some((slots, side)) = self.forget(id) {
+            self.give_all(&slots);
+            if let Some(records) = &mut self.records {
+                records.give(side);
+            }
         }
     }
 
     /// Frees the slots of retired pages: no recorded or running step can read them any more.
     pub fn reclaim(&mut self) {
         for slots in std::mem::take(&mut self.retiring) {
-            self.give_both(&slots);
+            self.give_all(&slots);
         }
         for (segment, slot) in std::mem::take(&mut self.retiring_sides) {
             self.give(segment, slot);
+        }
+        if let Some(records) = &mut self.records {
+            records.reclaim();
         }
     }
 
@@ -295,8 +219,7 @@ impl Pool {
         ids.dedup();
         let mut runs: Vec<(u32, Vec<u32>)> = Vec::new();
         for id in ids {
-            let Some(Some(page)) = self.pages.get(id as usize) else { continue };
-            let words = page.descriptor.words();
+            let Some(words) = self.words(id) else { continue };
             match runs.last_mut() {
                 Some((first, run)) if *first + (run.len() / 8) as u32 == id => run.extend_from_slice(&words),
                 _ => runs.push((id, words.to_vec())),
@@ -320,30 +243,6 @@ impl Pool {
         self.pages.iter().enumerate().filter_map(|(i, p)| p.as_ref().map(|p| (PageId(i as u32), p)))
     }
 
-    /// Bytes in use and reserved.
-    pub fn bytes(&self) -> PoolBytes {
-        let retiring = self.retiring.iter().map(|s| self.slot_size(Side::K, s.k.0) + self.slot_size(Side::V, s.v.0));
-        let sides = self.retiring_sides.iter().map(|(key, _)| self.slot_size(key.side, key.format));
-        PoolBytes {
-            used: self.used_bytes,
-            reserved: self.slabs.values().map(Slab::reserved_bytes).sum(),
-            retiring: retiring.chain(sides).sum(),
-        }
-    }
-
-    /// Bytes of one slot.
-    pub fn slot_size(&self, side: Side, format: FormatId) -> u64 {
-        self.slots.get(&(side, format)).map_or(0, |s| s.bytes)
-    }
-
-    fn retire_difference(&mut self, old: &Slots, new: &Slots) {
-        for side in Side::BOTH {
-            if old.segment(side) != new.segment(side) || old.side(side).1 != new.side(side).1 {
-                self.retiring_sides.push((old.segment(side), old.side(side).1));
-            }
-        }
-    }
-
     fn give(&mut self, key: SegmentKey, slot: u32) {
         if let Some(slab) = self.slabs.get_mut(&key) {
             slab.give(slot);
@@ -353,9 +252,9 @@ impl Pool {
         }
     }
 
-    fn give_both(&mut self, slots: &Slots) {
-        for side in Side::BOTH {
-            self.give(slots.segment(side), slots.side(side).1);
+    fn give_all(&mut self, slots: &Slots) {
+        for (segment, slot) in slots.all() {
+            self.give(segment, slot);
         }
     }
 }

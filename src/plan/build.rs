@@ -1,6 +1,7 @@
 //! Building a step's plan.
 
 use super::attend::plan_attend;
+use super::records::plan_planes;
 use super::{AppendBatch, Class, LayerPlan, Limits, PageSource, PlanSequence, Route, StepPlan};
 use crate::kernel::append::NO_PAGE;
 use std::collections::BTreeMap;
@@ -61,7 +62,8 @@ fn build_with(
     let mut plan = StepPlan { rows_at: 0, rows, means: (means_at, mean_items), ..StepPlan::default() };
     for layer in 0..limits.layers {
         let append = plan_append(limits, sequences, source, layer, &mut tables);
-        let layer_plan = LayerPlan { append, ..plan_attend(limits, &entries, source, layer, &mut tables)? };
+        let planes = plan_planes(limits, sequences, source, layer, &mut tables);
+        let layer_plan = LayerPlan { append, planes, ..plan_attend(limits, &entries, source, layer, &mut tables)? };
         for round in &layer_plan.rounds {
             plan.partials = plan.partials.max(round.partials);
             plan.round_rows = plan.round_rows.max(round.rows);
@@ -146,7 +148,7 @@ fn plan_append(
 mod tests {
     use super::*;
     use crate::format::FormatId;
-    use crate::page::PageId;
+    use crate::page::{PageId, RecordSegment};
     use crate::select::Question;
 
     /// Every sequence has the same pages; page p of layer l, head h is l*1000 + h*100 + p, even ones of class 0.
@@ -161,6 +163,9 @@ mod tests {
         }
         fn class(&self, page: PageId) -> Class {
             Class { k: FormatId(0), v: FormatId((page.0 % 2) as u8), segment_group: 0 }
+        }
+        fn record_segment(&self, _: PageId) -> Option<RecordSegment> {
+            None
         }
         fn class_bytes(&self, _: Class) -> u64 {
             10

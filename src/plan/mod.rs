@@ -4,11 +4,12 @@
 
 mod attend;
 mod build;
+mod records;
 
 pub use build::build;
 
 use crate::format::FormatId;
-use crate::page::PageId;
+use crate::page::{PageId, RecordSegment};
 use crate::select::Question;
 
 /// Pages that one dispatch can serve: same formats, same segments.
@@ -54,6 +55,8 @@ pub trait PageSource {
     fn pages(&self, sequence: usize, layer: usize, kv_head: usize) -> &[PageId];
     /// Formats and segments of a page.
     fn class(&self, page: PageId) -> Class;
+    /// Segment of the page's record of side planes; `None` where the group has none.
+    fn record_segment(&self, page: PageId) -> Option<RecordSegment>;
     /// Bytes of both sides of a page of that class.
     fn class_bytes(&self, class: Class) -> u64;
     /// Whether the page is read (sink and tail included).
@@ -109,6 +112,17 @@ pub struct AppendBatch {
     pub items: u32,
 }
 
+/// Pages that get rows and have their records of side planes in one segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlaneBatch {
+    /// Where their records are.
+    pub segment: RecordSegment,
+    /// First word of the items.
+    pub items_at: u32,
+    /// Items: a page of every KV head each.
+    pub items: u32,
+}
+
 /// Rows of a step whose partial states are in the workspace together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Round {
@@ -127,6 +141,8 @@ pub struct Round {
 pub struct LayerPlan {
     /// Where new rows go.
     pub append: Vec<AppendBatch>,
+    /// Which records of side planes the new rows change.
+    pub planes: Vec<PlaneBatch>,
     /// What is read, one round after the other; each is merged before the next reuses the workspace.
     pub rounds: Vec<Round>,
     /// First word of the merge lists.

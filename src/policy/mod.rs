@@ -6,7 +6,11 @@ mod registry;
 pub use keep::Keep;
 pub use registry::{MakePolicy, PolicyRegistry};
 
-use crate::engine::SeqId;
+use crate::backend::Backend;
+use crate::engine::{SeqId, TapCall, TapMemory};
+use crate::error::Result;
+use crate::needs::{Needs, untaken};
+use crate::shape::CacheShape;
 
 /// A sealed page as a policy sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +37,8 @@ pub struct PageView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Move {
-    /// Encode a sealed page anew.
+    /// Encode a sealed page anew. From a format in two parts to that of its first part
+    /// ([`crate::format::Format::first_part`]) a side is not encoded anew: its further part is freed.
     Convert {
         /// An owner of the page.
         sequence: SeqId,
@@ -65,6 +70,35 @@ pub trait Policy: Send {
     /// Pairs of K and V formats that its moves can ask for: their kernels are made at warm-up, so that no step compiles.
     fn targets(&self) -> Vec<(String, String)> {
         Vec::new()
+    }
+
+    /// What it cannot do without. Asked once, when an engine is built.
+    fn needs(&self, _shape: &CacheShape) -> Needs {
+        Needs::default()
+    }
+
+    /// Makes the pipelines that [`Policy::tap`] records, so that no step compiles: called at warm-up.
+    ///
+    /// # Errors
+    /// What the backend says of a kernel that it cannot compile.
+    fn prepare(&mut self, _backend: &mut dyn Backend, _shape: &CacheShape) -> Result<()> {
+        Ok(())
+    }
+
+    /// Is handed a tap that its [`Needs`] declare.
+    ///
+    /// # Errors
+    /// Its own; the step is refused then. Without an implementation every tap is refused.
+    fn tap(&mut self, call: &mut TapCall<'_>) -> Result<()> {
+        Err(untaken("policy", self.name(), call))
+    }
+
+    /// Called before each step of an engine that hands it taps: all that earlier steps recorded has been submitted.
+    ///
+    /// # Errors
+    /// Its own; the step does not begin then.
+    fn before_step(&mut self, _memory: &mut TapMemory<'_>) -> Result<()> {
+        Ok(())
     }
 
     /// Sees the sealed, unpinned pages of the sequences in a step and names what should change.

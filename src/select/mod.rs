@@ -8,6 +8,12 @@ pub use dense::Dense;
 pub use registry::SelectorRegistry;
 pub use window::Window;
 
+use crate::backend::Backend;
+use crate::engine::{TapCall, TapMemory};
+use crate::error::Result;
+use crate::needs::{Needs, untaken};
+use crate::shape::CacheShape;
+
 /// What a selector is asked: the pages of one (sequence, layer, KV head) for rows at given positions.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
@@ -39,6 +45,35 @@ pub trait Selector: Send + Sync {
 
     /// Whether page `page` is read. The sink and the tail are read whatever this says.
     fn reads(&self, question: &Question, page: usize) -> bool;
+
+    /// What it cannot do without. Asked once, when an engine is built.
+    fn needs(&self, _shape: &CacheShape) -> Needs {
+        Needs::default()
+    }
+
+    /// Makes the pipelines that [`Selector::tap`] records, so that no step compiles: called at warm-up.
+    ///
+    /// # Errors
+    /// What the backend says of a kernel that it cannot compile.
+    fn prepare(&self, _backend: &mut dyn Backend, _shape: &CacheShape) -> Result<()> {
+        Ok(())
+    }
+
+    /// Is handed a tap that its [`Needs`] declare.
+    ///
+    /// # Errors
+    /// Its own; the step is refused then. Without an implementation every tap is refused.
+    fn tap(&self, call: &mut TapCall<'_>) -> Result<()> {
+        Err(untaken("selector", self.name(), call))
+    }
+
+    /// Called before each step of an engine that hands it taps: all that earlier steps recorded has been submitted.
+    ///
+    /// # Errors
+    /// Its own; the step does not begin then.
+    fn before_step(&self, _memory: &mut TapMemory<'_>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Whether a page is read, sink and tail included.

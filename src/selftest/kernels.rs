@@ -8,10 +8,11 @@ use crate::format::FormatRegistry;
 use crate::kernel::attention::AttentionShape;
 use crate::kernel::gated_mul::Activation;
 use crate::kernel::linear::{self, LinearPath};
+use crate::kernel::plane::{self, PlanePlace};
 use crate::kernel::tier::Tier;
 use crate::kernel::{
     SideBases, SideBasis, add, append, argmax, convert, copy_slots, decode, embed, gated_mul, gather, head_norm, mean,
-    merge, prefill, query, rms_norm, rope,
+    merge, prefill, query, rms_norm, rope, summarise_box,
 };
 use crate::num::rope::Pairing;
 use crate::num::weights::WeightType;
@@ -107,7 +108,10 @@ fn attention(backend: &dyn Backend, formats: &FormatRegistry, names: &[&str]) ->
     };
     let tile = tile_rows(backend.caps().kind) as usize;
     let codec = |name: &str, side| codec(formats, name, side, PAGE_TOKENS, HEAD_DIM);
-    let mut specs = vec![mean::specialise(&shape, WORKGROUP)?];
+    let words = summarise_box::words(HEAD_DIM) as u32;
+    let place = PlanePlace { record_words: words, at: 0, words };
+    let boxes = plane::specialise(&summarise_box::DECL, &shape, place, WORKGROUP)?;
+    let mut specs = vec![mean::specialise(&shape, WORKGROUP)?, boxes];
     let tier = Tier::of(backend.caps());
     let plain = SideBasis::default();
     for basis in [plain, SideBasis { rotate: true, mean: false }, SideBasis { rotate: true, mean: true }] {

@@ -44,7 +44,7 @@ const TAIL: usize = 16;
 /// A float with m bits after the point is off by a third of a squared half step, on average 0.56 · 2^(-2m)/12 of the
 /// square: 4.3e-8 for f16 (m = 10) and 2.8e-6 for bf16 (m = 7); fp8 (m = 3) has steps below its smallest normal as
 /// well; tq3 has the error of its codebook at this head size, the mean of both sides.
-pub const FORMATS: [(&str, f64); 10] = [
+pub const FORMATS: [(&str, f64); 11] = [
     ("f32", 0.0),
     ("f16", 4.3e-8),
     ("bf16", 2.8e-6),
@@ -55,6 +55,7 @@ pub const FORMATS: [(&str, f64); 10] = [
     ("q8_0", 2.5e-5),
     ("q4_0", 0.0069),
     ("q3_affine", 0.039),
+    ("tq3n", 0.034),
 ];
 
 /// The most that an output may be off: the length of the difference between a head's output and the exact one over the

@@ -8,7 +8,7 @@ use kvarto::conformance::codes::{self, Agreement};
 use kvarto::format::FormatRegistry;
 use kvarto::shape::{PageGeometry, Side};
 
-pub const FORMATS: [&str; 10] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine"];
+pub const FORMATS: [&str; 11] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine", "tq3n"];
 
 #[test]
 fn every_built_in_format_is_tested() {

@@ -20,6 +20,6 @@ fn the_covering_suite_passes_on_gl() {
     assert!(report.passed(), "{:#?}", report.failures().collect::<Vec<_>>());
     assert_eq!((summary.skipped, summary.expected_failures), (0, 0));
     let of = |kernel: &str| report.results.iter().filter(|r| r.kernel == kernel).count();
-    assert!(of("decode") >= 10 && of("prefill") >= 8 && of("pack") == 20 && of("unpack") == 20, "{summary:?}");
+    assert!(of("decode") >= 10 && of("prefill") >= 8 && of("pack") == 22 && of("unpack") == 22, "{summary:?}");
     assert_eq!(backend.allocated_bytes(), 0);
 }

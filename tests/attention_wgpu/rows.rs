@@ -78,6 +78,7 @@ pub fn append_on(
     // Descriptors 1 and 3 are the first pages of the heads, 0 and 2 the second ones; slots are crossed.
     let mut descs = vec![POISON; 4 * 8];
     for id in 0..4 {
+        descs[id * 8] = 0;
         descs[id * 8 + 4] = [2, 5, 0, 4][id];
         descs[id * 8 + 5] = [5, 1, 3, 0][id];
     }

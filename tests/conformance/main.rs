@@ -40,7 +40,7 @@ fn the_cpu_passes() {
     assert_eq!(ids, head_80);
     assert!(refused.iter().all(|r| r.verdict.reason().contains("32")), "{refused:?}");
     // Every format's codes, both ways on both sides.
-    assert_eq!(report.results.iter().filter(|r| ["pack", "unpack"].contains(&r.kernel)).count(), 40);
+    assert_eq!(report.results.iter().filter(|r| ["pack", "unpack"].contains(&r.kernel)).count(), 44);
     for result in report.results.iter().filter(|r| r.verdict == Verdict::Pass) {
         assert!(result.worst.is_some_and(|worst| worst <= result.tolerance), "{result:?}");
     }

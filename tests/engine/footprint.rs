@@ -1,15 +1,41 @@
 //! What `plan` says a cache takes is what the allocator gives out when the same pages are really allocated.
 
 use crate::model::{Rig, Rng, group, profile, shape};
+use kvarto::backend::CpuBackend;
 use kvarto::engine::{EngineOptions, Registry};
 use kvarto::footprint::Estimator;
+use kvarto::needs::{Needs, PlaneSpec};
+use kvarto::policy::{Move, PageView, Policy};
 use kvarto::profile::{Override, Profile};
 use kvarto::shape::{CacheShape, GroupKind};
 
+/// Changes nothing, and wants boxes of the group with 16 channels of K only, and a word more of every page.
+struct Boxed;
+
+impl Policy for Boxed {
+    fn name(&self) -> &str {
+        "boxed"
+    }
+
+    fn needs(&self, _: &CacheShape) -> Needs {
+        let some = PlaneSpec { words: |group| if group.k_dim == 16 { 16 } else { 0 }, ..PlaneSpec::boxes() };
+        Needs {
+            planes: vec![some, PlaneSpec { name: "one".into(), words: |_| 1, ..PlaneSpec::boxes() }],
+            ..Needs::default()
+        }
+    }
+
+    fn decide(&mut self, _: &[PageView]) -> Vec<Move> {
+        Vec::new()
+    }
+}
+
 /// Grows one sequence to each length in turn and compares every figure.
 fn agree(shape: &CacheShape, profile: &Profile, lengths: &[u32]) {
-    let estimator = Estimator::new(shape, profile, &Registry::builtin().formats).unwrap();
-    let mut rig = Rig::new(shape.clone(), profile.clone(), EngineOptions::default(), f64::INFINITY, 3);
+    let registry = Registry::builtin().with_policy("boxed", || Boxed).unwrap();
+    let estimator = Estimator::new(shape, profile, &registry).unwrap();
+    let (backend, options) = (CpuBackend::new(1).unwrap(), EngineOptions::default());
+    let mut rig = Rig::on(backend, shape.clone(), profile.clone(), registry, options, f64::INFINITY, 3);
     let a = rig.create();
     let mut held = 0;
     for &length in lengths {
@@ -48,6 +74,9 @@ fn the_estimate_is_what_the_allocator_gives_out() {
             if page == 32 {
                 profile.k_basis = Some("mean".into());
             }
+            if kv.starts_with("fp8") {
+                profile.policy = "boxed".into();
+            }
             agree(&shape, &profile, &lengths);
         }
     }
@@ -55,13 +84,13 @@ fn the_estimate_is_what_the_allocator_gives_out() {
 
 #[test]
 fn a_context_within_a_budget_fits_and_the_next_page_does_not() {
-    let formats = Registry::builtin().formats;
+    let registry = Registry::builtin();
     for (page, tail) in [(16, 20), (64, 128)] {
         let groups = vec![
             group(vec![0], GroupKind::Full, page, (2, 2), 16, 32),
             group(vec![1, 2], GroupKind::Window(100), page, (2, 1), 64, 64),
         ];
-        let estimator = Estimator::new(&shape(groups), &profile("fp8/tq3", tail, 16), &formats).unwrap();
+        let estimator = Estimator::new(&shape(groups), &profile("fp8/tq3", tail, 16), &registry).unwrap();
         for budget in [0u64, 5_000, 100_000, 1_000_000, 12_345_678] {
             let tokens = estimator.context_within(budget, 1 << 30);
             let most = (0..=tokens).map(|n| estimator.at(n).total_bytes()).max().unwrap();

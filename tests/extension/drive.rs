@@ -1,11 +1,13 @@
 //! Steps of an engine beside dense attention in f64 over what its pages hold.
 
 use crate::lin8::Lin8;
+use crate::tapped::Log;
 use half::f16;
 use kvarto::backend::{Backend, CpuBackend};
 use kvarto::conformance::reference::{Query, Token, attend};
-use kvarto::engine::{Engine, Event, Input, Output, Registry, SeqId, SeqRows};
+use kvarto::engine::{Engine, EngineOptions, Event, Input, Output, Registry, SeqId, SeqRows, Step};
 use kvarto::format::Format as _;
+use kvarto::needs::{TapKind, TapOffer};
 use kvarto::profile::Profile;
 use kvarto::shape::{CacheShape, PageGeometry, Side};
 use std::collections::BTreeMap;
@@ -97,11 +99,22 @@ fn through_lin8(side: Side, rows: &[f32]) -> Vec<f32> {
 /// Rows of one head: exact, and through `lin8`.
 struct Head([Vec<f32>; 2]);
 
+/// Values of a row of the residual stream.
+const HIDDEN: usize = 24;
+
+/// The residual stream after layer 1, over all steps.
+fn residual(tokens: usize) -> Vec<f32> {
+    draw(77, tokens * HIDDEN)
+}
+
 /// Runs all steps and compares every output.
 pub fn check(backend: Box<dyn Backend>, plan: &Plan<'_>, on: &str) -> Run {
     let tokens: usize = STEPS.iter().sum();
     let shape = CacheShape::uniform(LAYERS, Q_HEADS, KV_HEADS, DIM, P);
-    let mut engine = Engine::new(backend, shape, plan.profile.clone(), plan.registry.clone()).expect("an engine");
+    let taps = vec![TapOffer { kind: TapKind::Residual, layers: vec![0, 1], width: HIDDEN }];
+    let options = EngineOptions { taps, ..EngineOptions::default() };
+    let (profile, registry) = (plan.profile.clone(), plan.registry.clone());
+    let mut engine = Engine::with_options(backend, shape, profile, registry, options).expect("an engine");
     engine.warm_up(&[1], true).expect("kernels compile");
     engine.backend().forbid_new_pipelines(true);
     let events = engine.subscribe(4096);
@@ -153,8 +166,15 @@ pub fn check(backend: Box<dyn Backend>, plan: &Plan<'_>, on: &str) -> Run {
                 }
             }
         }
+        let stream = &residual(tokens)[at * HIDDEN..(at + rows) * HIDDEN];
+        step.tap(1, TapKind::Residual, Input::Host(stream)).expect("an offered tap");
         read_bytes = step.finish().expect("finish").read_bytes;
         at += rows;
+    }
+    // Whoever reads what the last step left reads it now.
+    engine.begin_step(&[SeqRows { seq, rows: 0, committed: true }]).and_then(Step::finish).expect("nothing to do");
+    if [&plan.profile.selector, &plan.profile.policy].iter().any(|name| name.starts_with("every")) {
+        peaks(&mut engine, seq, &inputs, on);
     }
     let mut reasons = BTreeMap::new();
     while let Some(event) = events.try_next() {
@@ -165,6 +185,50 @@ pub fn check(backend: Box<dyn Backend>, plan: &Plan<'_>, on: &str) -> Run {
     assert_eq!(events.dropped(), 0);
     engine.backend().forbid_new_pipelines(false);
     Run { engine, seq, read_bytes, reasons }
+}
+
+/// The side plane of every page holds the largest value of V in it.
+fn peaks(engine: &mut Engine, seq: SeqId, inputs: &[[Vec<f32>; 3]], on: &str) {
+    for (layer, [_, _, v]) in inputs.iter().enumerate() {
+        for head in 0..KV_HEADS {
+            let records = engine.plane_records(seq, layer, head, "peak").expect("the plane was declared");
+            let of_head: Vec<&[f32]> = v.chunks(KV_HEADS * DIM).map(|r| &r[head * DIM..(head + 1) * DIM]).collect();
+            let want: Vec<Vec<u32>> = of_head
+                .chunks(P)
+                .map(|page| vec![page.iter().copied().flatten().fold(0.0f32, |peak, x| peak.max(x.abs())).to_bits()])
+                .collect();
+            assert_eq!(records, want, "{on}: layer {layer}, head {head}");
+        }
+    }
+}
+
+/// What was handed over is what the steps had: queries of every layer in every step (for a selector), or the residual
+/// stream after layer 1 in every second one (for a policy).
+pub fn check_taps(log: &Log, queries: bool, on: &str) {
+    let tokens: usize = STEPS.iter().sum();
+    let mut log = log.lock().expect("not poisoned");
+    let mut seen = log.drain(..);
+    let mut at = 0;
+    for (step, rows) in STEPS.into_iter().enumerate() {
+        let layers = if queries { 0..LAYERS } else { 1..2 };
+        for layer in layers.filter(|_| queries || step % 2 == 0) {
+            let seen = seen.next().expect("as many as there should be");
+            let (kind, width, all) = match queries {
+                true => (TapKind::Queries, Q_HEADS * DIM, draw(3 * layer as u64 + 1, tokens * Q_HEADS * DIM)),
+                false => (TapKind::Residual, HIDDEN, residual(tokens)),
+            };
+            assert_eq!((seen.kind, seen.layer, seen.step, seen.width), (kind, layer, step as u64, width), "{on}");
+            assert_eq!(seen.positions, (at as u32..(at + rows) as u32).collect::<Vec<_>>(), "{on}");
+            assert_eq!(
+                seen.values,
+                all[at * width..(at + rows) * width],
+                "{on}: {kind:?} of layer {layer}, step {step}"
+            );
+            assert_eq!(seen.host.as_ref(), Some(&seen.values), "{on}");
+        }
+        at += rows;
+    }
+    assert!(seen.next().is_none(), "{on}: handed over once too often");
 }
 
 fn exact(plan: &Plan<'_>, [k, v]: &[Head; 2], q: &[f32], at: usize, row: usize) -> Vec<f64> {

@@ -44,6 +44,7 @@ const LIBRARY: &[(&str, &str)] = &[
     ("lib/numbers.wgsl", WGSL_NUMBERS),
     ("lib/hadamard.wgsl", WGSL_HADAMARD),
     ("lib/hadamard_block.wgsl", include_str!("../../../shaders/lib/hadamard_block.wgsl")),
+    ("lib/plane.wgsl", include_str!("../../../shaders/lib/plane.wgsl")),
     ("lib/reduce.wgsl", include_str!("../../../shaders/lib/reduce.wgsl")),
     ("lib/visible.wgsl", include_str!("../../../shaders/lib/visible.wgsl")),
 ];
@@ -129,10 +130,16 @@ pub fn assemble(spec: &Specialisation, options: &AssembleOptions) -> Result<Modu
     push_text(&mut out, WGSL_NUMBERS);
     let mut claims = Claims::default();
     for (prefix, codec) in decl.codecs.iter().zip(&spec.codecs) {
-        let slab = format!("{prefix}_slab");
-        if let Some(binding) = decl.bindings.iter().find(|b| b.name == slab) {
-            let word = if binding.element == Element::U32x4 { "[i / 4u][i % 4u]" } else { "[i]" };
-            let _ = writeln!(out, "fn {prefix}_word(i: u32) -> u32 {{ return {slab}{word}; }}");
+        // The slab of whole pages or of first parts, and that of further parts where the kernel is given it.
+        for prefix in [prefix.to_string(), format!("{prefix}1")] {
+            let slab = format!("{prefix}_slab");
+            if let Some(binding) = decl.bindings.iter().find(|b| b.name == slab) {
+                let word = if binding.element == Element::U32x4 { "[i / 4u][i % 4u]" } else { "[i]" };
+                let _ = writeln!(out, "fn {prefix}_word(i: u32) -> u32 {{ return {slab}{word}; }}");
+            }
+        }
+        if decl.bindings.iter().any(|b| b.name == format!("{prefix}1_slab")) {
+            let _ = writeln!(out, "var<private> {prefix}_part1: u32;");
         }
         let text = codec.codec.wgsl(prefix);
         claims.codec(&text);

@@ -8,7 +8,7 @@ impl Step<'_> {
     /// Submits the rest and closes the step.
     ///
     /// # Errors
-    /// `Shape` naming layers whose rows were never appended: the step's tokens are taken back then. What the device
+    /// `Shape` naming layers whose rows were never appended, or taps that never came: the step's tokens are taken back then. What the device
     /// said, if it failed in this step.
     pub fn finish(mut self) -> Result<StepReport> {
         let begun = self.begin();
@@ -31,8 +31,13 @@ impl Step<'_> {
                 layers.filter(|l| !self.appended.contains(l)).collect()
             }
         };
+        let taps = self.check_taps();
         let rows = std::mem::take(&mut self.prepared.rows);
         self.close();
+        if let Err(error) = taps {
+            self.take_back(&rows);
+            return Err(error);
+        }
         if !missing.is_empty() {
             self.take_back(&rows);
             return Err(Error::new(
@@ -64,6 +69,7 @@ impl Step<'_> {
             submission: self.submission,
             splits: engine.backend.splits() - self.splits_before,
         };
+        engine.tap_steps += u64::from(report.rows > 0);
         engine.listeners.send(Event::StepDone { step: report.step, rows: report.rows, read_bytes });
         Ok(report)
     }

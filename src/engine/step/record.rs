@@ -8,10 +8,10 @@ use crate::backend::{Backend, BufferSlice, PipelineId};
 use crate::engine::pipelines::Key;
 use crate::engine::storage::Group;
 use crate::error::Result;
-use crate::kernel::attention::{AttentionArgs, AttentionBuffers, ITEM_WORDS, ROW_WORDS};
-use crate::kernel::{RowView, append, decode, mean, merge, prefill, query};
+use crate::kernel::attention::{self, AttentionArgs, AttentionBuffers, FurtherParts, ITEM_WORDS, ROW_WORDS};
+use crate::kernel::{RowView, append, mean, merge, plane, query};
 use crate::page::SegmentKey;
-use crate::plan::{Class, Round, Route};
+use crate::plan::{Class, PlaneBatch, Round, Route};
 use crate::shape::Side;
 use std::ops::Range;
 
@@ -44,6 +44,29 @@ impl Step<'_> {
                 self.recording.boundary();
             }
         }
+        self.record_planes(index, at, k_in, v_in)
+    }
+
+    /// Brings the side planes of the pages that got rows up to date.
+    fn record_planes(&mut self, index: usize, at: usize, k_in: RowView, v_in: RowView) -> Result<()> {
+        let engine = &mut *self.engine;
+        let backend = engine.backend.as_mut();
+        let group = &mut engine.groups[index];
+        let heads = group.shape.kv_heads;
+        for PlaneBatch { segment, items_at, items } in &self.prepared.plans[index].layers[at].planes {
+            let Some(&planes) = group.records.get(segment.index) else { continue };
+            let (tables, descs) = (group.tables.slice()?, group.descriptors.slice()?);
+            let buffers = plane::Buffers { k_in, v_in, tables, descs, planes };
+            for plane in 0..group.planes.iter().count() {
+                let pipeline = group.pipeline(backend, Key::Plane(plane))?;
+                for part in parts(backend, pipeline, *items, heads as u32) {
+                    let items_at = items_at + part.start * plane::ITEM_WORDS as u32;
+                    let args = plane::Args { items: part.len() as u32, items_at, first_record: segment.first_row };
+                    self.recording.dispatch(plane::dispatch(pipeline, heads, &buffers, &args));
+                    self.recording.boundary();
+                }
+            }
+        }
         Ok(())
     }
 
@@ -68,6 +91,7 @@ impl Step<'_> {
             self.recording.boundary();
             for batch in attend {
                 let (k_slab, v_slab) = slabs(group, batch.class)?;
+                let further = further(group, batch.class, (k_slab, v_slab))?;
                 let descs = group.descriptors.slice()?;
                 let buffers = AttentionBuffers { k_slab, v_slab, descs, tables, q, partials };
                 let pipeline = group.pipeline(
@@ -80,10 +104,7 @@ impl Step<'_> {
                 for part in parts(backend, pipeline, batch.items, 1) {
                     let items_at = batch.items_at + part.start * ITEM_WORDS as u32;
                     let args = AttentionArgs { items: part.len() as u32, items_at, rows_at, window, softcap };
-                    self.recording.dispatch(match batch.route {
-                        Route::Decode(_) => decode::dispatch(pipeline, &buffers, &args),
-                        Route::Prefill => prefill::dispatch(pipeline, &buffers, &args),
-                    });
+                    self.recording.dispatch(attention::dispatch(pipeline, &buffers, further, &args));
                     self.recording.boundary();
                 }
             }
@@ -110,6 +131,18 @@ pub(in crate::engine) fn parts(
 }
 
 fn slabs(group: &Group, class: Class) -> Result<(BufferSlice, BufferSlice)> {
-    let key = |side, format| SegmentKey { group: class.segment_group, side, format };
-    Ok((group.segment_of(key(Side::K, class.k))?, group.segment_of(key(Side::V, class.v))?))
+    let of = |side, format| group.segment_of(group.pool.first_segment(class.segment_group, side, format));
+    Ok((of(Side::K, class.k)?, of(Side::V, class.v)?))
+}
+
+/// Slabs of further parts where a side of the class is in two parts; `own` are those of first parts and whole pages.
+fn further(group: &Group, class: Class, own: (BufferSlice, BufferSlice)) -> Result<Option<FurtherParts>> {
+    let of = |side, format| {
+        let key = SegmentKey { group: class.segment_group, side, format };
+        (group.pool.first_segment(class.segment_group, side, format) != key).then(|| group.segment_of(key)).transpose()
+    };
+    Ok(match (of(Side::K, class.k)?, of(Side::V, class.v)?) {
+        (None, None) => None,
+        (k, v) => Some(FurtherParts { k1_slab: k.unwrap_or(own.0), v1_slab: v.unwrap_or(own.1) }),
+    })
 }

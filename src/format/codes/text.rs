@@ -55,7 +55,9 @@ const PHASE_WORDS: usize = 2048;
 /// - `fn {p}_row(token: u32, i: u32)`, which sets `{p}_rows[i]` (two numbers that say how the token's codes
 ///   are chosen) and `{p}_scalars[i]` (the scalar's bits);
 /// - `fn {p}_code4(token: u32, c4: u32, row: vec2<f32>) -> vec4<u32>`, four codes of that token.
-pub(in super::super) fn wgsl_encode(layout: &Layout, own: &str) -> String {
+///
+/// `split` writes `plane1` as the further part of a page in two.
+pub(in super::super) fn wgsl_encode(layout: &Layout, own: &str, split: bool) -> String {
     let PageGeometry { tokens, head_dim } = layout.geometry;
     let sub_tokens = tokens.min(64);
     let sub_tiles = tokens / sub_tokens;
@@ -72,17 +74,15 @@ pub(in super::super) fn wgsl_encode(layout: &Layout, own: &str) -> String {
             bits_words = bits_words.max(here);
             let quads = channels.min(head_dim - start) / 4;
             let below = layout.planes[number + 1..].iter().map(|p| p.bits).sum();
-            phases += &phase(
-                plane.offset_words + first,
-                words,
-                here,
-                &code_loop(layout.side, plane, below, sub_tokens, start / 4, quads),
-            );
+            let gather = code_loop(layout.side, plane, below, sub_tokens, start / 4, quads);
+            let goal = if split && number == PLANE1 { "{p}1_slab[{p}_part1" } else { "{p}_slab[base" };
+            phases += &phase(plane.offset_words + first, words, here, &gather, goal);
         }
     }
     let scalar = &layout.scalars[SCALAR];
     let scalar_words = scalar.words / sub_tiles;
-    phases += &phase(scalar.offset_words, scalar_words, scalar_words, &scalar_loop(scalar.name, sub_tokens));
+    phases +=
+        &phase(scalar.offset_words, scalar_words, scalar_words, &scalar_loop(scalar.name, sub_tokens), "{p}_slab[base");
     ENCODE
         .replace("{bits_words}", &bits_words.max(scalar_words).to_string())
         .replace("{own}", own)
@@ -136,7 +136,7 @@ fn scalar_loop(name: &str, sub_tokens: usize) -> String {
 }
 
 /// `words` words of a sub-tile's plane of `stride` words are gathered in workgroup memory, then written.
-fn phase(first: usize, stride: usize, words: usize, gather: &str) -> String {
+fn phase(first: usize, stride: usize, words: usize, gather: &str, goal: &str) -> String {
     "        for (var i = lid; i < {words}u; i += WORKGROUP) { atomicStore(&{p}_bits[i], 0u); }
         workgroupBarrier();
         {
@@ -144,7 +144,7 @@ fn phase(first: usize, stride: usize, words: usize, gather: &str) -> String {
         {gather}
         workgroupBarrier();
         for (var i = lid; i < {words}u; i += WORKGROUP) {
-            {p}_slab[base + first + i] = atomicLoad(&{p}_bits[i]);
+            {goal} + first + i] = atomicLoad(&{p}_bits[i]);
         }
         }
         workgroupBarrier();
@@ -153,6 +153,7 @@ fn phase(first: usize, stride: usize, words: usize, gather: &str) -> String {
     .replace("{stride}", &stride.to_string())
     .replace("{words}", &words.to_string())
     .replace("{gather}", gather)
+    .replace("{goal}", goal)
 }
 
 /// The encoder around its phases. Workgroup memory at most: 8,960 bytes.

@@ -26,7 +26,10 @@ use codebook::Book;
 
 mod codebook;
 mod encode;
+mod nested;
 mod text;
+
+pub use nested::Tq3Nested;
 
 /// Two-bit codes under one f16 scale a token; wants rotated rows.
 pub struct Tq2;
@@ -101,9 +104,24 @@ impl<const N: usize> TqCodec<N> {
     const BOOK: Book = Book::of(N.trailing_zeros());
 
     fn make(side: Side, geometry: PageGeometry) -> Result<Arc<dyn Codec>> {
+        Ok(Arc::new(TqCodec::<N>::of(side, geometry)?))
+    }
+
+    fn of(side: Side, geometry: PageGeometry) -> Result<Self> {
         let layout = codes::layout(side, geometry, Self::BOOK.bits, "gamma", 16)?;
         let reader = codes::Reader::new(&layout);
-        Ok(Arc::new(TqCodec::<N> { layout, reader }))
+        Ok(TqCodec { layout, reader })
+    }
+
+    /// Reads by units, where the side's are alike.
+    fn units(&self, prefix: &str) -> Option<Units> {
+        let units = codes::units(&self.layout, Self::BOOK.bits, prefix)?;
+        Some(Units { text: text::wgsl_value(&Self::BOOK, prefix) + &units.text, ..units })
+    }
+
+    /// The encoder; `split` writes `plane1` to the slab of further parts.
+    fn wgsl_encode_to(&self, prefix: &str, split: bool) -> String {
+        text::wgsl_encode(&Self::BOOK, &self.layout, prefix, split)
     }
 }
 
@@ -136,14 +154,11 @@ impl<const N: usize> Codec for TqCodec<N> {
     }
 
     fn wgsl_units(&self, prefix: &str) -> Units {
-        match codes::units(&self.layout, Self::BOOK.bits, prefix) {
-            Some(units) => Units { text: text::wgsl_value(&Self::BOOK, prefix) + &units.text, ..units },
-            None => Units::by_load4(&self.layout, prefix),
-        }
+        self.units(prefix).unwrap_or_else(|| Units::by_load4(&self.layout, prefix))
     }
 
     fn wgsl_encode(&self, prefix: &str) -> String {
-        text::wgsl_encode(&Self::BOOK, &self.layout, prefix)
+        self.wgsl_encode_to(prefix, false)
     }
 
     fn cuda(&self, prefix: &str) -> String {

@@ -65,7 +65,7 @@ pub(super) fn wgsl_value(book: &Book, prefix: &str) -> String {
     )
 }
 
-pub(super) fn wgsl_encode(book: &Book, layout: &Layout, prefix: &str) -> String {
+pub(super) fn wgsl_encode(book: &Book, layout: &Layout, prefix: &str, split: bool) -> String {
     let head_dim = layout.geometry.head_dim;
     let gamma = match layout.side {
         Side::K => format!("square * {} / dot_", float(book.unit)),
@@ -75,7 +75,7 @@ pub(super) fn wgsl_encode(book: &Book, layout: &Layout, prefix: &str) -> String 
     let above = |limit: &f32| format!("select(zero, one, square > vec4<f32>({} * mean))", float(*limit));
     let sum: Vec<String> = book.thresholds()[..levels - 1].iter().map(above).collect();
     fill(
-        &codes::wgsl_encode(layout, OWN),
+        &codes::wgsl_encode(layout, OWN, split),
         prefix,
         &[
             ("levels", sum.join("\n        + ")),

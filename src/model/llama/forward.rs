@@ -6,6 +6,7 @@ use crate::backend::{BufferId, BufferSlice, read_blocking};
 use crate::engine::{Input, Output, SeqId, SeqRows, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::RowView;
+use crate::needs::TapKind;
 
 /// What a step should say about a sequence's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,6 +106,8 @@ impl Model {
         for (layer, block) in weights.blocks.iter().enumerate() {
             let to = step.recording();
             kernels.norm(to, x, block.attention_norm, normed, count)?;
+            step.tap(layer, TapKind::Hidden, Input::Device(normed))?;
+            let to = step.recording();
             kernels.linear_side_by_side(to, &block.qkv, normed, qkv, count)?;
             if let Some(bias) = block.qkv_bias {
                 kernels.add(to, qkv, RowView::repeated(bias), count, q + 2 * kv)?;
@@ -113,8 +116,9 @@ impl Model {
                 kernels.head_norm(to, qkv, norms.q, count, q_heads)?;
                 kernels.head_norm(to, qkv.right(q), norms.k, count, kv_heads)?;
             }
+            step.tap(layer, TapKind::QueriesPreRope, Input::Device(qkv))?;
             // Q and K lie side by side: one call turns both.
-            kernels.rope(to, qkv, table(layer), count, q_heads + kv_heads)?;
+            kernels.rope(step.recording(), qkv, table(layer), count, q_heads + kv_heads)?;
             step.append(layer, Input::Device(qkv.right(q)), Input::Device(qkv.right(q + kv)))?;
             step.attend(layer, Input::Device(qkv), Output::Device(attention))?;
             let to = step.recording();
@@ -127,6 +131,7 @@ impl Model {
             kernels.gated_mul(to, gate_up, gate_up.right(ffn), inner, count, ffn)?;
             let branch = Branch { matrix: &block.down, inner, norm: block.post_ffn_norm, scratch };
             kernels.add_branch(to, &branch, x, count)?;
+            step.tap(layer, TapKind::Residual, Input::Device(x))?;
             pause(&mut step, buffers.x, &mut stop)?;
         }
         let answers = wanted.len() as u32;

@@ -14,6 +14,7 @@ use super::gguf::Gguf;
 use crate::backend::{Backend, BufferId};
 use crate::engine::{AttentionOptions, Engine, EngineOptions, Registry, SeqId};
 use crate::error::{Error, ErrorKind, Result};
+use crate::needs::{TapKind, TapOffer};
 use crate::num::rope::RopeTable;
 use crate::page::ContentKey;
 use crate::profile::Profile;
@@ -104,6 +105,7 @@ impl Model {
             context_tokens: options.context_tokens,
             chunk_tokens,
             attention: vec![attention; shape.groups.len()],
+            taps: offers(&config),
             ..EngineOptions::default()
         };
         let mut engine = Engine::with_options(backend, shape, profile, registry, engine_options)?;
@@ -178,6 +180,14 @@ impl Model {
         }
         Ok(answers)
     }
+}
+
+/// The tensors that the forward pass hands over.
+fn offers(config: &ModelConfig) -> Vec<TapOffer> {
+    let queries = config.q_heads * config.head_dim;
+    let kinds =
+        [(TapKind::Hidden, config.hidden), (TapKind::Residual, config.hidden), (TapKind::QueriesPreRope, queries)];
+    kinds.map(|(kind, width)| TapOffer { kind, layers: (0..config.layers).collect(), width }).to_vec()
 }
 
 impl Buffers {

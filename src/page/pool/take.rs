@@ -3,29 +3,44 @@
 use super::{Backing, Pool, SegmentKey, Slab, Slots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
+use crate::page::descriptor::NONE;
 use crate::shape::Side;
 
 const MAX_SEGMENT_GROUPS: u16 = 4096;
 
 impl Pool {
-    pub(super) fn take_side_in(
+    /// `kept` with `side` in new slots of its segment group; `None` when that is full.
+    pub(super) fn take_side(
         &mut self,
-        old: &Slots,
-        k: FormatId,
-        v: FormatId,
+        kept: &Slots,
+        side: Side,
+        format: FormatId,
         backing: &mut dyn Backing,
     ) -> Result<Option<Slots>> {
-        let side = if old.k.0 == k { Side::V } else { Side::K };
-        let format = if side == Side::K { k } else { v };
-        self.budget.check(self.slot_size(side, format))?;
-        let key = SegmentKey { group: old.group, side, format };
-        if !self.ensure(key, backing)? {
+        self.budget.check(self.side_bytes(side, format))?;
+        let keys: Vec<SegmentKey> = self.segments(kept.group, side, format).collect();
+        if !self.all_free(&keys, true) {
             return Ok(None);
         }
-        Ok(self.take(key).map(|slot| match side {
-            Side::K => Slots { group: old.group, k: (k, slot), v: old.v },
-            Side::V => Slots { group: old.group, k: old.k, v: (v, slot) },
-        }))
+        for key in keys {
+            self.ensure(key, backing)?;
+        }
+        Ok(self.take_parts(kept, side, format))
+    }
+
+    /// Whether each of the segments has a free slot, or may be made. All are looked at before any is made: one for the
+    /// first is of no use while another is full.
+    fn all_free(&self, keys: &[SegmentKey], may_reserve: bool) -> bool {
+        keys.iter().all(|key| self.slabs.get(key).map_or(may_reserve, Slab::has_free))
+    }
+
+    /// `slots` with `side` in free slots of segments that are there.
+    fn take_parts(&mut self, slots: &Slots, side: Side, format: FormatId) -> Option<Slots> {
+        let mut taken = [NONE; 2];
+        for (key, slot) in self.segments(slots.group, side, format).zip(&mut taken) {
+            *slot = self.take(key)?;
+        }
+        Some(slots.with(side, (format, self.first_of(side, format)), taken))
     }
 
     pub(super) fn take_slots(
@@ -35,7 +50,7 @@ impl Pool {
         prefer: Option<u16>,
         backing: &mut dyn Backing,
     ) -> Result<Slots> {
-        self.budget.check(self.slot_size(Side::K, k) + self.slot_size(Side::V, v))?;
+        self.budget.check(self.side_bytes(Side::K, k) + self.side_bytes(Side::V, v))?;
         // Free slots anywhere come before a new segment: reserving more while there is room would waste it.
         for may_reserve in [false, true] {
             let order = prefer.into_iter().chain((0..self.groups).filter(|g| Some(*g) != prefer));
@@ -75,24 +90,22 @@ impl Pool {
         may_reserve: bool,
         backing: &mut dyn Backing,
     ) -> Result<Option<Slots>> {
-        let keys = [SegmentKey { group, side: Side::K, format: k }, SegmentKey { group, side: Side::V, format: v }];
-        // Both are looked at first: a segment made for one side is of no use while the other's is full.
-        if keys.iter().any(|key| self.slabs.get(key).map_or(!may_reserve, |slab| !slab.has_free())) {
+        let sides = [(Side::K, k), (Side::V, v)].into_iter();
+        let keys: Vec<SegmentKey> = sides.flat_map(|(side, format)| self.segments(group, side, format)).collect();
+        if !self.all_free(&keys, may_reserve) {
             return Ok(None);
         }
-        if !self.ensure(keys[0], backing)? || !self.ensure(keys[1], backing)? {
-            return Ok(None);
+        for key in keys {
+            self.ensure(key, backing)?;
         }
-        Ok(match (self.take(keys[0]), self.take(keys[1])) {
-            (Some(a), Some(b)) => Some(Slots { group, k: (k, a), v: (v, b) }),
-            _ => None,
-        })
+        let empty = Slots { group, k: (k, NONE), v: (v, NONE), first: [k, v], further: [NONE; 2] };
+        Ok(self.take_parts(&empty, Side::K, k).and_then(|slots| self.take_parts(&slots, Side::V, v)))
     }
 
-    /// Whether the segment exists, or was made, and has a free slot.
-    fn ensure(&mut self, key: SegmentKey, backing: &mut dyn Backing) -> Result<bool> {
-        if let Some(slab) = self.slabs.get(&key) {
-            return Ok(slab.has_free());
+    /// Makes the segment where it is not there.
+    fn ensure(&mut self, key: SegmentKey, backing: &mut dyn Backing) -> Result<()> {
+        if self.slabs.contains_key(&key) {
+            return Ok(());
         }
         let Some(spec) = self.slots.get(&(key.side, key.format)).copied() else {
             return Err(Error::new(
@@ -120,7 +133,7 @@ impl Pool {
         let slab = Slab::new(so_far.max(spec.first_slots).clamp(1, most), spec.bytes);
         backing.reserve(key, slab.reserved_bytes())?;
         self.slabs.insert(key, slab);
-        Ok(true)
+        Ok(())
     }
 
     fn take(&mut self, key: SegmentKey) -> Option<u32> {
