@@ -1,22 +1,18 @@
 //! Pages in two parts: `tq3n` says what `tq3` says, and once its further parts are freed what `tq2` makes of the first.
 
+#[path = "parts/rig.rs"]
+mod rig;
 mod support;
 
-use half::f16;
 use kvarto::backend::{Backend, BackendKind, CpuBackend};
-use kvarto::conformance::reference::{Query, Token, attend};
 use kvarto::engine::{Engine, EngineOptions, Event, Input, Output, Registry, SeqId, SeqRows};
 use kvarto::footprint::Estimator;
-use kvarto::policy::{Move, PageView, Policy};
 use kvarto::profile::Profile;
 use kvarto::shape::{CacheShape, PageGeometry, Side};
 use kvarto::{ErrorKind, Result};
-
-const P: usize = 32;
-const DIM: usize = 64;
-const Q_HEADS: usize = 4;
-const KV_HEADS: usize = 2;
-const LAYERS: usize = 2;
+use rig::{
+    DIM, Dropper, KV_HEADS, LAYERS, Mover, P, Q_HEADS, Regretful, compare, draw, dropped, moved, remember, stored,
+};
 
 fn shape() -> CacheShape {
     CacheShape::uniform(LAYERS, Q_HEADS, KV_HEADS, DIM, P)
@@ -35,75 +31,10 @@ fn profile(kv: &str, policy: &str) -> Profile {
     }
 }
 
-/// Frees the further parts of every second page, of K, of V or of both in turn.
-#[derive(Default)]
-struct Dropper;
-
-/// Which sides of page `page` are to lose their further parts.
-fn dropped(page: usize) -> [bool; 2] {
-    [page % 4 == 1 || page % 4 == 3, page % 4 == 2 || page % 4 == 3]
-}
-
-impl Policy for Dropper {
-    fn name(&self) -> &str {
-        "dropper"
-    }
-
-    fn targets(&self) -> Vec<(String, String)> {
-        [("tq2", "tq3n"), ("tq3n", "tq2"), ("tq2", "tq2")].map(|(k, v)| (k.to_string(), v.to_string())).to_vec()
-    }
-
-    fn decide(&mut self, pages: &[PageView]) -> Vec<Move> {
-        let word = |gone: bool| if gone { "tq2" } else { "tq3n" }.to_string();
-        let due = pages.iter().filter(|p| p.formats == ("tq3n".into(), "tq3n".into()) && dropped(p.page) != [false; 2]);
-        due.map(|p| Move::Convert {
-            sequence: p.sequence,
-            layer: p.layer,
-            kv_head: p.kv_head,
-            page: p.page,
-            k: word(dropped(p.page)[0]),
-            v: word(dropped(p.page)[1]),
-            reason: "further parts",
-        })
-        .collect()
-    }
-}
-
-/// Asks for bits back that are gone.
-struct Regretful;
-
-impl Policy for Regretful {
-    fn name(&self) -> &str {
-        "regretful"
-    }
-
-    fn decide(&mut self, pages: &[PageView]) -> Vec<Move> {
-        let all = pages.iter().map(|p| Move::Convert {
-            sequence: p.sequence,
-            layer: p.layer,
-            kv_head: p.kv_head,
-            page: p.page,
-            k: "tq3n".into(),
-            v: "tq3n".into(),
-            reason: "regret",
-        });
-        all.collect()
-    }
-}
-
 fn registry() -> Registry {
     let registry = Registry::builtin().with_policy("dropper", Dropper::default).expect("a new name");
+    let registry = registry.with_policy("mover", || Mover).expect("a new name");
     registry.with_policy("regretful", || Regretful).expect("a new name")
-}
-
-fn draw(seed: u64, count: usize) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
-    };
-    // Sums of uniform numbers: near enough to a normal distribution. Exact in the open pages' f16.
-    (0..count).map(|_| f16::from_f32(next() + next() + next()).to_f32()).collect()
 }
 
 /// Runs `test` on the CPU, Vulkan and GL, or says why not there.
@@ -230,24 +161,6 @@ fn two_parts_of_any_head_size() {
     });
 }
 
-/// Rows of one head as pages give them back: of `tq3n`, or of the first parts alone as `tq2`.
-fn stored(side: Side, rows: &[f32], page: usize, gone: bool) -> Vec<f32> {
-    let registry = Registry::builtin();
-    let codec = |name: &str| {
-        let (_, format) = registry.formats.by_name(name).expect("built in");
-        format.codec(side, PageGeometry { tokens: P, head_dim: DIM }).expect("64 channels")
-    };
-    let whole = codec("tq3n").split().expect("two parts");
-    let [first, further] = whole.parts();
-    let (mut words, mut out) = (vec![0; first + further], vec![f32::NAN; P * DIM]);
-    whole.encode(&rows[page * P * DIM..(page + 1) * P * DIM], &mut words);
-    match gone {
-        true => codec("tq2").decode(&words[..first], 0..P, &mut out),
-        false => whole.decode(&words, 0..P, &mut out),
-    }
-    out
-}
-
 #[test]
 fn further_parts_are_freed_alone_and_the_first_ones_read() {
     on_backends(|open, on| {
@@ -262,54 +175,14 @@ fn further_parts_are_freed_alone_and_the_first_ones_read() {
             let said = step(&mut engine, seq, rows, seed).expect("a step");
             allocator_agrees(&mut engine);
             used.push(engine.memory().used_slot_bytes);
-            for (layer, [k, v]) in keys.iter_mut().enumerate() {
-                k.extend(draw(seed + layer as u64, rows * KV_HEADS * DIM));
-                v.extend(draw(seed + layer as u64 + 10, rows * KV_HEADS * DIM));
-            }
+            remember(&mut keys, rows, seed);
             // Sealed in the second step, cut down in the third.
-            if n < 2 {
-                continue;
-            }
-            for (layer, out) in said.iter().enumerate() {
-                let q = draw(seed + layer as u64 + 20, rows * Q_HEADS * DIM);
-                for head in 0..Q_HEADS {
-                    let of = |x: &[f32]| -> Vec<f32> {
-                        let kv_head = head / (Q_HEADS / KV_HEADS);
-                        x.chunks(KV_HEADS * DIM).flat_map(|r| r[kv_head * DIM..(kv_head + 1) * DIM].to_vec()).collect()
-                    };
-                    let mut sides = keys[layer].each_ref().map(|rows| of(rows));
-                    for page in 0..6 {
-                        for (i, side) in Side::BOTH.into_iter().enumerate() {
-                            let held = stored(side, &sides[i], page, dropped(page)[i]);
-                            sides[i][page * P * DIM..(page + 1) * P * DIM].copy_from_slice(&held);
-                        }
-                    }
-                    let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
-                    let total = sides[0].len() / DIM;
-                    let tokens: Vec<Token> = (0..total)
-                        .map(|t| Token {
-                            position: t as u64,
-                            key: wide(&sides[0][t * DIM..(t + 1) * DIM]),
-                            value: wide(&sides[1][t * DIM..(t + 1) * DIM]),
-                        })
-                        .collect();
-                    for row in 0..rows {
-                        let at = (row * Q_HEADS + head) * DIM;
-                        let query = Query {
-                            q: &wide(&q[at..at + DIM]),
-                            position: (total - rows + row) as u64,
-                            scale: 1.0 / (DIM as f64).sqrt(),
-                            window: None,
-                            softcap: None,
-                            sink: None,
-                        };
-                        let want = attend(&tokens, &query, DIM);
-                        let length = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
-                        let off = length(&mut out[at..at + DIM].iter().zip(&want).map(|(&g, w)| f64::from(g) - w))
-                            / length(&mut want.iter().copied());
-                        assert!(off <= 2e-3, "{on}: step {n}, layer {layer}, head {head}, row {row} is off by {off}");
-                    }
-                }
+            if n >= 2 {
+                let held = |side: Side, rows: &[f32], page: usize| {
+                    let gone = dropped(page)[usize::from(side == Side::V)];
+                    stored(side, rows, page, if gone { "tq2" } else { "tq3n" })
+                };
+                compare(&said, &keys, (rows, seed), 6, &held, &format!("{on}: step {n}"));
             }
         }
         // What was freed are further parts, and the moves moved nothing.
@@ -337,6 +210,36 @@ fn further_parts_are_freed_alone_and_the_first_ones_read() {
         allocator_agrees(&mut engine);
         engine.release(seq).expect("alive");
         assert_eq!(engine.memory().used_slot_bytes, 0, "{on}");
+    });
+}
+
+#[test]
+fn pages_move_to_other_segments_part_by_part() {
+    on_backends(|open, on| {
+        let Some(backend) = open() else { return };
+        // Segments of tq3n hold all of this; those of fp8, which no profile names, 64 pages of 96.
+        let options = EngineOptions { context_tokens: 2048, ..EngineOptions::default() };
+        let mut engine = engine(backend, "tq3n", "mover", options).expect("an engine");
+        let seq = engine.create().expect("a sequence");
+        let mut keys: Vec<[Vec<f32>; 2]> = vec![Default::default(); LAYERS];
+        let steps = [(P * 12, 100u64), (1, 200), (1, 300), (P * 12 - 2, 400), (1, 500), (1, 600), (1, 700)];
+        for (n, (rows, seed)) in steps.into_iter().enumerate() {
+            let said = step(&mut engine, seq, rows, seed).expect("a step");
+            allocator_agrees(&mut engine);
+            remember(&mut keys, rows, seed);
+            if n + 1 == steps.len() {
+                let held = |side: Side, rows: &[f32], page: usize| {
+                    stored(side, rows, page, moved(page)[usize::from(side == Side::V)])
+                };
+                compare(&said, &keys, (rows, seed), 24, &held, on);
+            }
+        }
+        let stats = engine.stats();
+        for page in 0..2 {
+            let [k, v] = moved(page);
+            let pages = stats.pages[&(k.to_string(), v.to_string())];
+            assert_eq!(pages, 12 * (LAYERS * KV_HEADS) as u64, "{on}: {stats:?}");
+        }
     });
 }
 

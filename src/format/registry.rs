@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     /// The built-in names in the order of their numbers, which files hold.
-    const BUILTIN: [&str; 10] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine"];
+    const BUILTIN: [&str; 11] = ["f32", "f16", "bf16", "fp8", "tq3", "tq2", "tq4", "q8_0", "q4_0", "q3_affine", "tq3n"];
 
     /// A format of another name that borrows a built-in codec.
     struct Other(&'static str);
@@ -146,7 +146,7 @@ mod tests {
         let Err(error) = registry.by_name("tq5") else { panic!("there is no tq5") };
         assert_eq!(
             error.to_string(),
-            "no page format is named `tq5` (did you mean `tq2`? There are f32, f16, bf16, fp8, tq3, tq2, tq4, q8_0, q4_0, q3_affine)"
+            "no page format is named `tq5` (did you mean `tq2`? There are f32, f16, bf16, fp8, tq3, tq2, tq4, q8_0, q4_0, q3_affine, tq3n)"
         );
     }
 

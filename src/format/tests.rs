@@ -51,7 +51,7 @@ fn slow(name: &str, layout: &Layout, page: &[u32], t: usize, c: usize) -> f32 {
             let pair = layout.read_scalar(page, 0, t, c);
             code as f32 * f16_value(pair as u16) + f16_value((pair >> 16) as u16)
         }
-        "tq3" => {
+        "tq3" | "tq3n" => {
             let code = bits << 1 | layout.read(page, 1, t, c);
             let integers = [-88.0, -55.0, -31.0, -10.0, 10.0, 31.0, 55.0, 88.0];
             let scale = f16_value(layout.read_scalar(page, 0, t, c) as u16) * (1.0 / 40.9);
@@ -114,7 +114,7 @@ fn encoders_write_what_the_layout_says() {
                 "bf16" => 4e-6,
                 "fp8" => 1e-3,
                 "tq2" => 0.16,
-                "tq3" => 0.045,
+                "tq3" | "tq3n" => 0.045,
                 "tq4" => 0.0115,
                 "q8_0" => 3.2e-5,
                 "q4_0" => 0.008,
