@@ -22,10 +22,12 @@ alias number = f32;
 #endif
 alias pair = vec2<number>;
 
-// Four channels of two tokens.
+// Four channels, each of two tokens.
 struct Twins {
-    a: vec4<f32>,
-    b: vec4<f32>,
+    c0: vec2<stored>,
+    c1: vec2<stored>,
+    c2: vec2<stored>,
+    c3: vec2<stored>,
 }
 
 const_assert ((WORKGROUP & (WORKGROUP - 1u)) == 0u);
@@ -36,7 +38,6 @@ const_assert (TPT % K_UNIT_TOKENS == 0u);
 // Units of several tokens of V are spread over up to 64 tokens of a page.
 const_assert (V_UNIT_TOKENS == 1u || BLOCK >= min(PAGE_TOKENS, 64u));
 
-const K4: u32 = K_DIM / 4u;
 // Elements of a query within a unit.
 const K_STEPS: u32 = K_QUADS * 2u / K_STEP_PAIRS;
 const V4: u32 = V_DIM / 4u;
@@ -77,7 +78,7 @@ var<workgroup> scales: array<f32, 8>;
 // Two channels of a query vector, in the order of K's units, padding as 0.
 fn query_pair(at: u32, unit: u32, which: u32, down: f32) -> vec2<f32> {
     let c = k_channels(unit, which);
-    let x = vec2<f32>(q[at + min(c.x, K_DIM - 1u) / 4u][c.x % 4u], q[at + min(c.y, K_DIM - 1u) / 4u][c.y % 4u]);
+    let x = vec2<f32>(q[at + min(c.x, K_DIM - 1u)], q[at + min(c.y, K_DIM - 1u)]);
     return select(vec2<f32>(0.0), x * down, c < vec2<u32>(K_DIM));
 }
 
@@ -96,9 +97,9 @@ fn load_queries(item: Item, chunk: u32, count: u32, lid: u32) {
 #endif
         if (v < count) {
             let head = item.kv_head * GROUP + v % GROUP;
-            let at = ((item.row_start + v / GROUP) * Q_HEADS + head) * (K4 + 1u);
+            let at = ((item.row_start + v / GROUP) * Q_HEADS + head) * (K_DIM + 4u);
 #if HALF
-            let down = q[at + K4].y;
+            let down = q[at + K_DIM + 1u];
 #for i < 4
             value[#{i}] = pack2x16float(query_pair(at, unit, first + #{i}u, down));
 #endfor
@@ -111,19 +112,20 @@ fn load_queries(item: Item, chunk: u32, count: u32, lid: u32) {
     if (lid < 8u) {
         let v = chunk + lid;
         var position = row_position(item.row_start);
-        var tail = vec4<f32>(0.0, 1.0, 1.0, 0.0);
+        var bias = 0.0;
+        var scale = 1.0;
         if (lid < CHUNK && v < count) {
             let row = item.row_start + v / GROUP;
             position = row_position(row);
-            tail = q[(row * Q_HEADS + item.kv_head * GROUP + v % GROUP) * (K4 + 1u) + K4];
+            let at = (row * Q_HEADS + item.kv_head * GROUP + v % GROUP) * (K_DIM + 4u) + K_DIM;
+            bias = q[at];
+#if HALF
+            scale = q[at + 2u];
+#endif
         }
         positions[lid] = position;
-        biases[lid] = tail.x;
-#if HALF
-        scales[lid] = tail.z;
-#else
-        scales[lid] = 1.0;
-#endif
+        biases[lid] = bias;
+        scales[lid] = scale;
     }
 }
 
@@ -143,11 +145,11 @@ fn finish(sum: vec4<f32>, scale: vec4<f32>, bias: vec4<f32>, seen: vec4<bool>) -
 }
 
 // Adds the slices' outputs of one vector and writes them. All threads call it, in uniform control flow.
-fn write_output(state: u32, live: bool, quad: u32, value: vec4<f32>, lid: u32) {
+fn write_output(state: u32, quad: u32, value: vec4<f32>, lid: u32) {
     workgroupBarrier();
     weights[lid] = value;
     workgroupBarrier();
-    if (live && lid < V_COLUMNS) {
+    if (lid < V_COLUMNS) {
         var sum = weights[lid];
         for (var i = 1u; i < SLICES; i++) {
             sum += weights[i * V_COLUMNS + lid];
@@ -257,15 +259,24 @@ fn main(
                     let k_#{f}_#{s} = k_fetch(at_#{s*K_UNIT_TOKENS}, unit + #{f}u);
 #endfor
 #endfor
-#for f < K_FLIGHT
-#for part < K_PARTS
-                    {
-#if SUMS_IN_F32
+#if K_LONG
 #for t < TPT
 #for v < CHUNK
                     var part_#{t}_#{v} = pair(0.0);
 #endfor
 #endfor
+#endif
+#for f < K_FLIGHT
+#for part < K_PARTS
+                    {
+#if SUMS_IN_F32
+#if !K_LONG
+#for t < TPT
+#for v < CHUNK
+                    var part_#{t}_#{v} = pair(0.0);
+#endfor
+#endfor
+#endif
 #endif
 #for p < K_PART_STEPS
                     {
@@ -297,6 +308,7 @@ fn main(
                     }
 #endfor
 #if SUMS_IN_F32
+#if !K_LONG
 #for t < TPT
 #if K_SCALED
                     let unit_scale_#{t} = k_unit_scale(k_#{f}_#{t/K_UNIT_TOKENS});
@@ -310,9 +322,17 @@ fn main(
 #endfor
 #endfor
 #endif
+#endif
                     }
 #endfor
 #endfor
+#if K_LONG
+#for t < TPT
+#for v < CHUNK
+                    sum_#{t}_#{v} += f32(part_#{t}_#{v}.x) + f32(part_#{t}_#{v}.y);
+#endfor
+#endfor
+#endif
                 }
 #for t < TPT
 #for v < CHUNK
@@ -399,8 +419,8 @@ fn main(
                                 {
 #if V_STEP == 2
                                 let twins = v_twins(v_#{f}, #{k}u);
-                                let value_0_0 = twins.a;
-                                let value_1_0 = twins.b;
+                                let value_0_0 = vec4<f32>(vec4<stored>(twins.c0.x, twins.c1.x, twins.c2.x, twins.c3.x));
+                                let value_1_0 = vec4<f32>(vec4<stored>(twins.c0.y, twins.c1.y, twins.c2.y, twins.c3.y));
 #else
 #for h < V_QUADS
                                 let value_0_#{h} = v_quad(v_#{f}, #{k}u, #{h}u);
@@ -455,10 +475,14 @@ fn main(
             }
 #endfor
         }
+        var outputs: array<vec4<f32>, CHUNK * V_QUADS>;
 #for v < CHUNK
 #for h < V_QUADS
-        write_output(state + #{v}u, alive > #{v}u, #{h}u, o_#{v}_#{h}, lid);
+        outputs[#{v*V_QUADS+h}u] = o_#{v}_#{h};
 #endfor
 #endfor
+        for (var i = 0u; i < min(CHUNK, alive) * V_QUADS; i++) {
+            write_output(state + i / V_QUADS, i % V_QUADS, outputs[i], lid);
+        }
     }
 }

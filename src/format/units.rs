@@ -6,7 +6,7 @@
 
 /// How a codec reads by units. The text may hold directives of the shader assembler; the kernel defines
 /// `number` (f32, or f16 where [`Units::half`] and the adapter allow), `pair = vec2<number>`, the flag `HALF` that
-/// says which, the flag `NATIVE` (the adapter has an f16 type) and `WORKGROUP`.
+/// says which, the flag `NATIVE` (the adapter has an f16 type), the structure `Twins` and `WORKGROUP`.
 ///
 /// Both sides (p: the prefix):
 /// - `fn {p}_prepare(lid: u32)` fills tables in workgroup memory; a barrier follows. At most 2 KiB.
@@ -38,10 +38,12 @@ pub struct Units {
     pub quads: usize,
     /// Units of a token (K), padding included, or of a page's column (V).
     pub count: usize,
+    /// Words of an element of the array that it reads the slab as (`{p}_slab`): 1, 2 or 4.
+    pub words: usize,
     /// Workgroup memory of its tables, bytes, with values in f32.
     pub table_bytes: usize,
-    /// Whether tokens of a unit are decoded two at a time (V).
-    pub twins: bool,
+    /// Where tokens of a unit are decoded two at a time (V): how far apart those are, a power of two. 0 otherwise.
+    pub twins: usize,
     /// Whether units have scales of their own (K).
     pub scaled: bool,
     /// Whether products in f16 lose little beside what the format has lost already.
@@ -61,8 +63,9 @@ impl Units {
             tokens: 1,
             quads: 1,
             count,
+            words: 4,
             table_bytes: 0,
-            twins: false,
+            twins: 0,
             scaled: false,
             half: false,
         }
