@@ -8,7 +8,9 @@
 //
 // What failed to help here, on an H200: see src/kernel/decode.rs.
 
-// Products with K are made in `number`; tables of V's values are kept in `stored`, which holds them exactly.
+// Products with K are made in `number`; tables of V's values are kept in `stored`, which holds them exactly. Where
+// V_HALF, products with V are made in f16 too: weights are relative to the block's greatest scale and below 32, values
+// are below 4, and what a thread has summed of a block's tokens is added in f32.
 #if NATIVE
 #enable f16
 alias stored = f16;
@@ -30,11 +32,22 @@ struct Twins {
     c3: vec2<stored>,
 }
 
+#if V_HALF
+// Four channels of one token: 0 and 2, 1 and 3.
+struct Halves {
+    even: vec2<f16>,
+    odd: vec2<f16>,
+}
+#endif
+
 const_assert ((WORKGROUP & (WORKGROUP - 1u)) == 0u);
 const_assert (WORKGROUP >= 32u && WORKGROUP <= 256u);
 const_assert (V_COLUMNS <= WORKGROUP);
 const_assert (K_UNITS % K_FLIGHT == 0u);
 const_assert (TPT % K_UNIT_TOKENS == 0u);
+#if V_HALF
+const_assert (BLOCK / SLICES * 32u * 4u <= 65504u);
+#endif
 // Units of several tokens of V are spread over up to 64 tokens of a page.
 const_assert (V_UNIT_TOKENS == 1u || BLOCK >= min(PAGE_TOKENS, 64u));
 
@@ -52,8 +65,12 @@ const RUN_UNITS: u32 = RUN / V_UNIT_TOKENS;
 const V_COLUMNS: u32 = V4 / V_QUADS;
 const SLICES: u32 = WORKGROUP / V_COLUMNS;
 const STRIDE4: u32 = V4 + 1u;
-// Logits and probabilities of BLOCK tokens; scratch of the sums at the end.
+// Weights of BLOCK tokens, and scratch of maxima and sums; of the latter alone where weights are halves.
+#if V_HALF
+const WEIGHTS: u32 = WORKGROUP * QUADS;
+#else
 const WEIGHTS: u32 = BLOCK * QUADS;
+#endif
 
 #include "lib/visible.wgsl"
 #codec_units k
@@ -67,6 +84,10 @@ var<workgroup> queries: array<vec4<u32>, K_UNITS * K_QUADS / 2u * CHUNK>;
 var<workgroup> queries: array<vec4<f32>, K_UNITS * K_QUADS * CHUNK>;
 #endif
 var<workgroup> weights: array<vec4<f32>, WEIGHTS>;
+#if V_HALF
+// Four vectors of a token; of tokens that V has as twins, two vectors of both.
+var<workgroup> halves: array<vec4<f16>, BLOCK * QUADS>;
+#endif
 var<workgroup> pages: array<Page, LOOKED_UP>;
 // For each vector of the chunk: position, bias, and what its products are multiplied by.
 var<workgroup> positions: array<u32, 8>;
@@ -138,6 +159,27 @@ fn own_token(lid: u32, t: u32) -> u32 {
     return t * WORKGROUP + lid;
 #endif
 }
+
+#if V_HALF
+#if TWINS > 0
+// Where the weights of the block's token `t` begin, those of its twin beside them; which of both it is.
+fn half_at(t: u32) -> u32 {
+    return ((t & (TWINS - 1u)) | ((t >> 1u) & ~(TWINS - 1u))) * QUADS * 2u;
+}
+
+fn set_half(t: u32, v: u32, weight: f32) {
+    halves[half_at(t) + v / 2u][v % 2u * 2u + t / TWINS % 2u] = f16(weight);
+}
+
+fn half_of(t: u32, v: u32) -> f32 {
+    return f32(halves[half_at(t) + v / 2u][v % 2u * 2u + t / TWINS % 2u]);
+}
+#else
+fn half_of(t: u32, v: u32) -> f32 {
+    return f32(halves[t * QUADS + v / 4u][v % 4u]);
+}
+#endif
+#endif
 
 // Finished logits of one token for 4 vectors: scaled, biased, capped; EMPTY where not visible.
 fn finish(sum: vec4<f32>, scale: vec4<f32>, bias: vec4<f32>, seen: vec4<bool>) -> vec4<f32> {
@@ -236,12 +278,31 @@ fn main(
 #endif
             // Asked for early: their latency passes with that of the codes.
             let k_scale_#{t} = k_scale(page_#{t}.k_base, token_#{t});
+#if V_HALF
+            let v_scale_#{t} = v_scale(page_#{t}.v_base, token_#{t});
+#else
             let v_scale_#{t} = v_factor * v_scale(page_#{t}.v_base, token_#{t});
+#endif
 #for w < QUADS
             let seen_#{t}_#{w} = visible4(page_#{t}.first + token_#{t}, query_#{w}) & vec4<bool>(live_#{t});
             var s_#{t}_#{w} = vec4<f32>(EMPTY);
 #endfor
 #endfor
+#if V_HALF
+            // The greatest scale of V: weights relative to it stay within f16. A NaN is its own token's matter. No branch:
+            // what comes before a subgroup's operation must not part its threads.
+            var most = 0.0;
+#for t < TPT
+            {
+                let finite = (bitcast<u32>(v_scale_#{t}) & 0x7fffffffu) < 0x7f800000u;
+                var some = seen_#{t}_0;
+#for w < QUADS
+                some |= seen_#{t}_#{w};
+#endfor
+                most = max(most, select(0.0, abs(v_scale_#{t}), any(some) & finite));
+            }
+#endfor
+#endif
             if (live) {
 #for t < TPT
 #for v < CHUNK
@@ -356,6 +417,9 @@ fn main(
 #endfor
             set_maximum(team, #{w}u, top_#{w});
 #endfor
+#if V_HALF
+            set_most(team, most);
+#endif
             workgroupBarrier();
             gather_maxima(team);
 #for w < QUADS
@@ -370,18 +434,46 @@ fn main(
 #endfor
 #endfor
 
+#if V_HALF
+            // Powers of two that bring the scales below 32, and back.
+            let exponent = clamp(bitcast<u32>(most_of(team)) >> 23u, 8u, 247u);
+            let down = bitcast<f32>((258u - exponent) << 23u);
+            let up = bitcast<f32>((exponent - 4u) << 23u);
+#endif
+
             // Probabilities, and weights of V: nothing of an unseen token enters.
 #for t < TPT
             {
 #for w < QUADS
                 let p_#{w} = select(vec4<f32>(0.0), exp(s_#{t}_#{w} - m_#{w}), seen_#{t}_#{w});
                 l_#{w} += p_#{w};
+#if V_HALF
+                let weight_#{w} = select(vec4<f32>(0.0), p_#{w} * (v_scale_#{t} * down), seen_#{t}_#{w});
+#if TWINS == 0
+                halves[index_#{t} * QUADS + #{w}u] = vec4<f16>(weight_#{w});
+#endif
+#else
                 weights[index_#{t} * QUADS + #{w}u] = select(vec4<f32>(0.0), p_#{w} * v_scale_#{t}, seen_#{t}_#{w});
+#endif
 #endfor
+#if TWINS > 0
+#if V_HALF
+#for v < CHUNK
+                set_half(index_#{t}, #{v}u, weight_#{v/4}[#{v%4}]);
+#endfor
+#endif
+#endif
             }
 #endfor
             workgroupBarrier();
 
+#if V_HALF
+#for v < CHUNK
+#for i < V_HALVES
+            var half_#{v}_#{i} = vec2<f16>(0.0h);
+#endfor
+#endfor
+#endif
             // Values of this thread's channels and slice, page by page.
             if (slice < SLICES) {
                 let c4 = column * V_QUADS;
@@ -414,6 +506,48 @@ fn main(
 #endfor
 #for f < V_FLIGHT-turn*V_FLIGHT+turn
                             {
+#if V_HALF
+#if TWINS > 0
+                                let first = half_at(p * RUN + v_token(unit0 + unit + #{f}u * SLICES, 0u) - token0);
+#for k < V_UNIT_TOKENS/2
+                                {
+                                    let twins = v_twins(v_#{f}, #{k}u);
+                                    let at = first + half_at(v_token(0u, #{2*k}u) - v_token(0u, 0u));
+#for v < CHUNK
+#if v%2 == 0
+                                    let weight_#{v/2} = halves[at + #{v/2}u];
+#endif
+#for i < 4
+#if v%2 == 0
+                                    half_#{v}_#{i} = fma(weight_#{v/2}.xy, twins.c#{i}, half_#{v}_#{i});
+#else
+                                    half_#{v}_#{i} = fma(weight_#{v/2}.zw, twins.c#{i}, half_#{v}_#{i});
+#endif
+#endfor
+#endfor
+                                }
+#endfor
+#else
+                                let first = (p * RUN + v_token(unit0 + unit + #{f}u * SLICES, 0u) - token0) * QUADS;
+#for k < V_UNIT_TOKENS
+                                {
+                                    let at = first + (v_token(0u, #{k}u) - v_token(0u, 0u)) * QUADS;
+#for w < QUADS
+                                    let weight_#{w} = halves[at + #{w}u];
+#endfor
+#for h < V_QUADS
+                                    {
+                                        let value = v_halves(v_#{f}, #{k}u, #{h}u);
+#for v < CHUNK
+                                        half_#{v}_#{2*h} = fma(vec2<f16>(weight_#{v/4}[#{v%4}]), value.even, half_#{v}_#{2*h});
+                                        half_#{v}_#{2*h+1} = fma(vec2<f16>(weight_#{v/4}[#{v%4}]), value.odd, half_#{v}_#{2*h+1});
+#endfor
+                                    }
+#endfor
+                                }
+#endfor
+#endif
+#else
                                 let first = (p * RUN + v_token(unit0 + unit + #{f}u * SLICES, 0u) - token0) * QUADS;
 #for k < V_UNIT_TOKENS/V_STEP
                                 {
@@ -439,6 +573,7 @@ fn main(
 #endfor
                                 }
 #endfor
+#endif
                             }
 #endfor
                         }
@@ -446,11 +581,22 @@ fn main(
                     } else {
                         // Some vector does not see some token: its value is dropped, not multiplied by 0.
                         for (var t = slice; t < here; t += SLICES) {
+#if !V_HALF
                             let at = (p * RUN + t) * QUADS;
+#endif
 #for w < QUADS
                             let seen_#{w} = visible4(low + t, query_#{w});
+#if V_HALF
+                            var weight_#{w} = vec4<f32>(0.0);
+#else
                             let weight_#{w} = weights[at + #{w}u] / v_factor;
+#endif
 #endfor
+#if V_HALF
+#for v < CHUNK
+                            weight_#{v/4}[#{v%4}] = half_of(p * RUN + t, #{v}u) * up;
+#endfor
+#endif
 #for h < V_QUADS
                             let value_#{h} = v_load4(page.v_base, token0 + t, c4 + #{h}u);
 #for v < CHUNK
@@ -461,6 +607,20 @@ fn main(
                     }
                 }
             }
+#if V_HALF
+            let own = v_factor * up;
+#for v < CHUNK
+#if TWINS > 0
+            o_#{v}_0 = fma(vec4<f32>(own), vec4<f32>(vec4<f16>(half_#{v}_0.x, half_#{v}_1.x, half_#{v}_2.x, half_#{v}_3.x))
+                + vec4<f32>(vec4<f16>(half_#{v}_0.y, half_#{v}_1.y, half_#{v}_2.y, half_#{v}_3.y)), o_#{v}_0);
+#else
+#for h < V_QUADS
+            o_#{v}_#{h} = fma(vec4<f32>(own), vec4<f32>(vec4<f16>(half_#{v}_#{2*h}.x, half_#{v}_#{2*h+1}.x,
+                half_#{v}_#{2*h}.y, half_#{v}_#{2*h+1}.y)), o_#{v}_#{h});
+#endfor
+#endif
+#endfor
+#endif
         }
 
         let state = item.partial_start + chunk;

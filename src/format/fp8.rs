@@ -107,6 +107,14 @@ fn {p}_quad(unit: {p}_Unit, at: u32, quad: u32) -> vec4<f32> {
     return e4m3_decode4(w);
 #endif
 }
+#if V_HALF
+fn {p}_halves(unit: {p}_Unit, at: u32, quad: u32) -> Halves {
+    let w = unit[quad];
+    let even = unpack2x16float(((w << 7u) & 0x3f803f80u) | ((w << 8u) & 0x80008000u));
+    let odd = unpack2x16float(((w >> 1u) & 0x3f803f80u) | (w & 0x80008000u));
+    return Halves(vec2<f16>(even), vec2<f16>(odd));
+}
+#endif
 fn {p}_token(unit: u32, at: u32) -> u32 { return unit; }
 #if NATIVE
 const {p}_factor: f32 = 256.0;

@@ -6,7 +6,8 @@
 
 /// How a codec reads by units. The text may hold directives of the shader assembler; the kernel defines
 /// `number` (f32, or f16 where [`Units::half`] and the adapter allow), `pair = vec2<number>`, the flag `HALF` that
-/// says which, the flag `NATIVE` (the adapter has an f16 type), the structure `Twins` and `WORKGROUP`.
+/// says which, its like for V `V_HALF`, the flag `NATIVE` (the adapter has an f16 type), the structures `Twins` and
+/// `Halves`, and `WORKGROUP`.
 ///
 /// Both sides (p: the prefix):
 /// - `fn {p}_prepare(lid: u32)` fills tables in workgroup memory; a barrier follows. At most 2 KiB.
@@ -25,7 +26,8 @@
 /// - `fn v_at(base: u32, c4: u32) -> v_At`, c4 a multiple of `quads`: what is common to a column's units;
 /// - `fn v_fetch(at: v_At, unit: u32) -> v_Unit`;
 /// - `fn v_quad(unit: v_Unit, at: u32, quad: u32) -> vec4<f32>`: four channels of the unit's token number `at`,
-///   below `tokens`; `at` and `quad` are literals. Where `twins`, instead
+///   below `tokens`; `at` and `quad` are literals. Where `half` and the flag `V_HALF` is set, also
+///   `fn v_halves(unit: v_Unit, at: u32, quad: u32) -> Halves`, below 4 in magnitude. Where `twins`, instead of both
 ///   `fn v_twins(unit: v_Unit, at: u32) -> Twins`: those of tokens 2 · at and 2 · at + 1, which share look-ups;
 /// - `fn v_token(unit: u32, at: u32) -> u32`: which token of the page that is. Units that cover a page's leading
 ///   64 tokens come first.

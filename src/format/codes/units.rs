@@ -271,6 +271,9 @@ fn v_values(tokens: usize, values: &[String; 4]) -> String {
                 "fn {{p}}_quad(unit: {{p}}_Unit, at: u32, quad: u32) -> vec4<f32> {{
     return vec4<f32>(vec4<stored>({v0}.x, {v1}.x, {v2}.y, {v3}.y));
 }}
+#if V_HALF
+fn {{p}}_halves(unit: {{p}}_Unit, at: u32, quad: u32) -> Halves {{ return Halves({v0}, {v1}); }}
+#endif
 "
             ) + &v_token("at % 2u + at / 2u * 8u")
         }
