@@ -8,7 +8,9 @@
 //
 // What failed to help here, on an H200: see src/kernel/decode.rs.
 
-// Products with K are made in `number`; tables of V's values are kept in `stored`, which holds them exactly.
+// Products with K are made in `number`; tables of V's values are kept in `stored`, which holds them exactly. Where
+// V_HALF, products with V are made in f16 too: weights are relative to the block's greatest scale and below 32, values
+// are below 4, and what a thread has summed of a block's tokens is added in f32.
 #if NATIVE
 #enable f16
 alias stored = f16;
@@ -22,21 +24,33 @@ alias number = f32;
 #endif
 alias pair = vec2<number>;
 
-// Four channels of two tokens.
+// Four channels, each of two tokens.
 struct Twins {
-    a: vec4<f32>,
-    b: vec4<f32>,
+    c0: vec2<stored>,
+    c1: vec2<stored>,
+    c2: vec2<stored>,
+    c3: vec2<stored>,
 }
+
+#if V_HALF
+// Four channels of one token: 0 and 2, 1 and 3.
+struct Halves {
+    even: vec2<f16>,
+    odd: vec2<f16>,
+}
+#endif
 
 const_assert ((WORKGROUP & (WORKGROUP - 1u)) == 0u);
 const_assert (WORKGROUP >= 32u && WORKGROUP <= 256u);
 const_assert (V_COLUMNS <= WORKGROUP);
 const_assert (K_UNITS % K_FLIGHT == 0u);
 const_assert (TPT % K_UNIT_TOKENS == 0u);
+#if V_HALF
+const_assert (BLOCK / SLICES * 32u * 4u <= 65504u);
+#endif
 // Units of several tokens of V are spread over up to 64 tokens of a page.
 const_assert (V_UNIT_TOKENS == 1u || BLOCK >= min(PAGE_TOKENS, 64u));
 
-const K4: u32 = K_DIM / 4u;
 // Elements of a query within a unit.
 const K_STEPS: u32 = K_QUADS * 2u / K_STEP_PAIRS;
 const V4: u32 = V_DIM / 4u;
@@ -51,8 +65,12 @@ const RUN_UNITS: u32 = RUN / V_UNIT_TOKENS;
 const V_COLUMNS: u32 = V4 / V_QUADS;
 const SLICES: u32 = WORKGROUP / V_COLUMNS;
 const STRIDE4: u32 = V4 + 1u;
-// Logits and probabilities of BLOCK tokens; scratch of the sums at the end.
+// Weights of BLOCK tokens, and scratch of maxima and sums; of the latter alone where weights are halves.
+#if V_HALF
+const WEIGHTS: u32 = WORKGROUP * QUADS;
+#else
 const WEIGHTS: u32 = BLOCK * QUADS;
+#endif
 
 #include "lib/visible.wgsl"
 #codec_units k
@@ -66,6 +84,10 @@ var<workgroup> queries: array<vec4<u32>, K_UNITS * K_QUADS / 2u * CHUNK>;
 var<workgroup> queries: array<vec4<f32>, K_UNITS * K_QUADS * CHUNK>;
 #endif
 var<workgroup> weights: array<vec4<f32>, WEIGHTS>;
+#if V_HALF
+// Four vectors of a token; of tokens that V has as twins, two vectors of both.
+var<workgroup> halves: array<vec4<f16>, BLOCK * QUADS>;
+#endif
 var<workgroup> pages: array<Page, LOOKED_UP>;
 // For each vector of the chunk: position, bias, and what its products are multiplied by.
 var<workgroup> positions: array<u32, 8>;
@@ -77,7 +99,7 @@ var<workgroup> scales: array<f32, 8>;
 // Two channels of a query vector, in the order of K's units, padding as 0.
 fn query_pair(at: u32, unit: u32, which: u32, down: f32) -> vec2<f32> {
     let c = k_channels(unit, which);
-    let x = vec2<f32>(q[at + min(c.x, K_DIM - 1u) / 4u][c.x % 4u], q[at + min(c.y, K_DIM - 1u) / 4u][c.y % 4u]);
+    let x = vec2<f32>(q[at + min(c.x, K_DIM - 1u)], q[at + min(c.y, K_DIM - 1u)]);
     return select(vec2<f32>(0.0), x * down, c < vec2<u32>(K_DIM));
 }
 
@@ -96,9 +118,9 @@ fn load_queries(item: Item, chunk: u32, count: u32, lid: u32) {
 #endif
         if (v < count) {
             let head = item.kv_head * GROUP + v % GROUP;
-            let at = ((item.row_start + v / GROUP) * Q_HEADS + head) * (K4 + 1u);
+            let at = ((item.row_start + v / GROUP) * Q_HEADS + head) * (K_DIM + 4u);
 #if HALF
-            let down = q[at + K4].y;
+            let down = q[at + K_DIM + 1u];
 #for i < 4
             value[#{i}] = pack2x16float(query_pair(at, unit, first + #{i}u, down));
 #endfor
@@ -111,19 +133,20 @@ fn load_queries(item: Item, chunk: u32, count: u32, lid: u32) {
     if (lid < 8u) {
         let v = chunk + lid;
         var position = row_position(item.row_start);
-        var tail = vec4<f32>(0.0, 1.0, 1.0, 0.0);
+        var bias = 0.0;
+        var scale = 1.0;
         if (lid < CHUNK && v < count) {
             let row = item.row_start + v / GROUP;
             position = row_position(row);
-            tail = q[(row * Q_HEADS + item.kv_head * GROUP + v % GROUP) * (K4 + 1u) + K4];
+            let at = (row * Q_HEADS + item.kv_head * GROUP + v % GROUP) * (K_DIM + 4u) + K_DIM;
+            bias = q[at];
+#if HALF
+            scale = q[at + 2u];
+#endif
         }
         positions[lid] = position;
-        biases[lid] = tail.x;
-#if HALF
-        scales[lid] = tail.z;
-#else
-        scales[lid] = 1.0;
-#endif
+        biases[lid] = bias;
+        scales[lid] = scale;
     }
 }
 
@@ -137,17 +160,38 @@ fn own_token(lid: u32, t: u32) -> u32 {
 #endif
 }
 
+#if V_HALF
+#if TWINS > 0
+// Where the weights of the block's token `t` begin, those of its twin beside them; which of both it is.
+fn half_at(t: u32) -> u32 {
+    return ((t & (TWINS - 1u)) | ((t >> 1u) & ~(TWINS - 1u))) * QUADS * 2u;
+}
+
+fn set_half(t: u32, v: u32, weight: f32) {
+    halves[half_at(t) + v / 2u][v % 2u * 2u + t / TWINS % 2u] = f16(weight);
+}
+
+fn half_of(t: u32, v: u32) -> f32 {
+    return f32(halves[half_at(t) + v / 2u][v % 2u * 2u + t / TWINS % 2u]);
+}
+#else
+fn half_of(t: u32, v: u32) -> f32 {
+    return f32(halves[t * QUADS + v / 4u][v % 4u]);
+}
+#endif
+#endif
+
 // Finished logits of one token for 4 vectors: scaled, biased, capped; EMPTY where not visible.
 fn finish(sum: vec4<f32>, scale: vec4<f32>, bias: vec4<f32>, seen: vec4<bool>) -> vec4<f32> {
     return select(vec4<f32>(EMPTY), cap4(sum * scale + bias), seen);
 }
 
 // Adds the slices' outputs of one vector and writes them. All threads call it, in uniform control flow.
-fn write_output(state: u32, live: bool, quad: u32, value: vec4<f32>, lid: u32) {
+fn write_output(state: u32, quad: u32, value: vec4<f32>, lid: u32) {
     workgroupBarrier();
     weights[lid] = value;
     workgroupBarrier();
-    if (live && lid < V_COLUMNS) {
+    if (lid < V_COLUMNS) {
         var sum = weights[lid];
         for (var i = 1u; i < SLICES; i++) {
             sum += weights[i * V_COLUMNS + lid];
@@ -237,12 +281,31 @@ fn main(
 #endif
             // Asked for early: their latency passes with that of the codes.
             let k_scale_#{t} = k_scale(page_#{t}.k_base, token_#{t});
+#if V_HALF
+            let v_scale_#{t} = v_scale(page_#{t}.v_base, token_#{t});
+#else
             let v_scale_#{t} = v_factor * v_scale(page_#{t}.v_base, token_#{t});
+#endif
 #for w < QUADS
             let seen_#{t}_#{w} = visible4(page_#{t}.first + token_#{t}, query_#{w}) & vec4<bool>(live_#{t});
             var s_#{t}_#{w} = vec4<f32>(EMPTY);
 #endfor
 #endfor
+#if V_HALF
+            // The greatest scale of V: weights relative to it stay within f16. A NaN is its own token's matter. No branch:
+            // what comes before a subgroup's operation must not part its threads.
+            var most = 0.0;
+#for t < TPT
+            {
+                let finite = (bitcast<u32>(v_scale_#{t}) & 0x7fffffffu) < 0x7f800000u;
+                var some = seen_#{t}_0;
+#for w < QUADS
+                some |= seen_#{t}_#{w};
+#endfor
+                most = max(most, select(0.0, abs(v_scale_#{t}), any(some) & finite));
+            }
+#endfor
+#endif
             if (live) {
 #for t < TPT
 #for v < CHUNK
@@ -260,15 +323,24 @@ fn main(
                     let k_#{f}_#{s} = k_fetch(at_#{s*K_UNIT_TOKENS}, unit + #{f}u);
 #endfor
 #endfor
-#for f < K_FLIGHT
-#for part < K_PARTS
-                    {
-#if SUMS_IN_F32
+#if K_LONG
 #for t < TPT
 #for v < CHUNK
                     var part_#{t}_#{v} = pair(0.0);
 #endfor
 #endfor
+#endif
+#for f < K_FLIGHT
+#for part < K_PARTS
+                    {
+#if SUMS_IN_F32
+#if !K_LONG
+#for t < TPT
+#for v < CHUNK
+                    var part_#{t}_#{v} = pair(0.0);
+#endfor
+#endfor
+#endif
 #endif
 #for p < K_PART_STEPS
                     {
@@ -300,6 +372,7 @@ fn main(
                     }
 #endfor
 #if SUMS_IN_F32
+#if !K_LONG
 #for t < TPT
 #if K_SCALED
                     let unit_scale_#{t} = k_unit_scale(k_#{f}_#{t/K_UNIT_TOKENS});
@@ -313,9 +386,17 @@ fn main(
 #endfor
 #endfor
 #endif
+#endif
                     }
 #endfor
 #endfor
+#if K_LONG
+#for t < TPT
+#for v < CHUNK
+                    sum_#{t}_#{v} += f32(part_#{t}_#{v}.x) + f32(part_#{t}_#{v}.y);
+#endfor
+#endfor
+#endif
                 }
 #for t < TPT
 #for v < CHUNK
@@ -339,6 +420,9 @@ fn main(
 #endfor
             set_maximum(team, #{w}u, top_#{w});
 #endfor
+#if V_HALF
+            set_most(team, most);
+#endif
             workgroupBarrier();
             gather_maxima(team);
 #for w < QUADS
@@ -353,18 +437,46 @@ fn main(
 #endfor
 #endfor
 
+#if V_HALF
+            // Powers of two that bring the scales below 32, and back.
+            let exponent = clamp(bitcast<u32>(most_of(team)) >> 23u, 8u, 247u);
+            let down = bitcast<f32>((258u - exponent) << 23u);
+            let up = bitcast<f32>((exponent - 4u) << 23u);
+#endif
+
             // Probabilities, and weights of V: nothing of an unseen token enters.
 #for t < TPT
             {
 #for w < QUADS
                 let p_#{w} = select(vec4<f32>(0.0), exp(s_#{t}_#{w} - m_#{w}), seen_#{t}_#{w});
                 l_#{w} += p_#{w};
+#if V_HALF
+                let weight_#{w} = select(vec4<f32>(0.0), p_#{w} * (v_scale_#{t} * down), seen_#{t}_#{w});
+#if TWINS == 0
+                halves[index_#{t} * QUADS + #{w}u] = vec4<f16>(weight_#{w});
+#endif
+#else
                 weights[index_#{t} * QUADS + #{w}u] = select(vec4<f32>(0.0), p_#{w} * v_scale_#{t}, seen_#{t}_#{w});
+#endif
 #endfor
+#if TWINS > 0
+#if V_HALF
+#for v < CHUNK
+                set_half(index_#{t}, #{v}u, weight_#{v/4}[#{v%4}]);
+#endfor
+#endif
+#endif
             }
 #endfor
             workgroupBarrier();
 
+#if V_HALF
+#for v < CHUNK
+#for i < V_HALVES
+            var half_#{v}_#{i} = vec2<f16>(0.0h);
+#endfor
+#endfor
+#endif
             // Values of this thread's channels and slice, page by page.
             if (slice < SLICES) {
                 let c4 = column * V_QUADS;
@@ -400,13 +512,55 @@ fn main(
 #endfor
 #for f < V_FLIGHT-turn*V_FLIGHT+turn
                             {
+#if V_HALF
+#if TWINS > 0
+                                let first = half_at(p * RUN + v_token(unit0 + unit + #{f}u * SLICES, 0u) - token0);
+#for k < V_UNIT_TOKENS/2
+                                {
+                                    let twins = v_twins(v_#{f}, #{k}u);
+                                    let at = first + half_at(v_token(0u, #{2*k}u) - v_token(0u, 0u));
+#for v < CHUNK
+#if v%2 == 0
+                                    let weight_#{v/2} = halves[at + #{v/2}u];
+#endif
+#for i < 4
+#if v%2 == 0
+                                    half_#{v}_#{i} = fma(weight_#{v/2}.xy, twins.c#{i}, half_#{v}_#{i});
+#else
+                                    half_#{v}_#{i} = fma(weight_#{v/2}.zw, twins.c#{i}, half_#{v}_#{i});
+#endif
+#endfor
+#endfor
+                                }
+#endfor
+#else
+                                let first = (p * RUN + v_token(unit0 + unit + #{f}u * SLICES, 0u) - token0) * QUADS;
+#for k < V_UNIT_TOKENS
+                                {
+                                    let at = first + (v_token(0u, #{k}u) - v_token(0u, 0u)) * QUADS;
+#for w < QUADS
+                                    let weight_#{w} = halves[at + #{w}u];
+#endfor
+#for h < V_QUADS
+                                    {
+                                        let value = v_halves(v_#{f}, #{k}u, #{h}u);
+#for v < CHUNK
+                                        half_#{v}_#{2*h} = fma(vec2<f16>(weight_#{v/4}[#{v%4}]), value.even, half_#{v}_#{2*h});
+                                        half_#{v}_#{2*h+1} = fma(vec2<f16>(weight_#{v/4}[#{v%4}]), value.odd, half_#{v}_#{2*h+1});
+#endfor
+                                    }
+#endfor
+                                }
+#endfor
+#endif
+#else
                                 let first = (p * RUN + v_token(unit0 + unit + #{f}u * SLICES, 0u) - token0) * QUADS;
 #for k < V_UNIT_TOKENS/V_STEP
                                 {
 #if V_STEP == 2
                                 let twins = v_twins(v_#{f}, #{k}u);
-                                let value_0_0 = twins.a;
-                                let value_1_0 = twins.b;
+                                let value_0_0 = vec4<f32>(vec4<stored>(twins.c0.x, twins.c1.x, twins.c2.x, twins.c3.x));
+                                let value_1_0 = vec4<f32>(vec4<stored>(twins.c0.y, twins.c1.y, twins.c2.y, twins.c3.y));
 #else
 #for h < V_QUADS
                                 let value_0_#{h} = v_quad(v_#{f}, #{k}u, #{h}u);
@@ -425,6 +579,7 @@ fn main(
 #endfor
                                 }
 #endfor
+#endif
                             }
 #endfor
                         }
@@ -432,11 +587,22 @@ fn main(
                     } else {
                         // Some vector does not see some token: its value is dropped, not multiplied by 0.
                         for (var t = slice; t < here; t += SLICES) {
+#if !V_HALF
                             let at = (p * RUN + t) * QUADS;
+#endif
 #for w < QUADS
                             let seen_#{w} = visible4(low + t, query_#{w});
+#if V_HALF
+                            var weight_#{w} = vec4<f32>(0.0);
+#else
                             let weight_#{w} = weights[at + #{w}u] / v_factor;
+#endif
 #endfor
+#if V_HALF
+#for v < CHUNK
+                            weight_#{v/4}[#{v%4}] = half_of(p * RUN + t, #{v}u) * up;
+#endfor
+#endif
 #for h < V_QUADS
                             let value_#{h} = v_load4(page.v_base, token0 + t, c4 + #{h}u);
 #for v < CHUNK
@@ -447,6 +613,20 @@ fn main(
                     }
                 }
             }
+#if V_HALF
+            let own = v_factor * up;
+#for v < CHUNK
+#if TWINS > 0
+            o_#{v}_0 = fma(vec4<f32>(own), vec4<f32>(vec4<f16>(half_#{v}_0.x, half_#{v}_1.x, half_#{v}_2.x, half_#{v}_3.x))
+                + vec4<f32>(vec4<f16>(half_#{v}_0.y, half_#{v}_1.y, half_#{v}_2.y, half_#{v}_3.y)), o_#{v}_0);
+#else
+#for h < V_QUADS
+            o_#{v}_#{h} = fma(vec4<f32>(own), vec4<f32>(vec4<f16>(half_#{v}_#{2*h}.x, half_#{v}_#{2*h+1}.x,
+                half_#{v}_#{2*h}.y, half_#{v}_#{2*h+1}.y)), o_#{v}_#{h});
+#endfor
+#endif
+#endfor
+#endif
         }
 
         let state = item.partial_start + chunk;
@@ -461,10 +641,14 @@ fn main(
             }
 #endfor
         }
+        var outputs: array<vec4<f32>, CHUNK * V_QUADS>;
 #for v < CHUNK
 #for h < V_QUADS
-        write_output(state + #{v}u, alive > #{v}u, #{h}u, o_#{v}_#{h}, lid);
+        outputs[#{v*V_QUADS+h}u] = o_#{v}_#{h};
 #endfor
 #endfor
+        for (var i = 0u; i < min(CHUNK, alive) * V_QUADS; i++) {
+            write_output(state + i / V_QUADS, i % V_QUADS, outputs[i], lid);
+        }
     }
 }

@@ -24,6 +24,12 @@ const LANES: u32 = min(SUBGROUP, WORKGROUP);
 
 #unzeroed
 var<workgroup> team_values: array<vec4<f32>, TEAMS * QUADS>;
+#if V_HALF
+var<workgroup> team_mosts: array<f32, TEAMS>;
+#if SUBGROUP != 1
+var<workgroup> mosts: array<f32, WORKGROUP>;
+#endif
+#endif
 
 #if SUBGROUP != 1
 fn team_of(lid: u32) -> Team {
@@ -47,6 +53,28 @@ fn set_maximum(team: Team, which: u32, value: vec4<f32>) {
 #endif
 }
 
+#if V_HALF
+// The same for one number that is not negative.
+fn set_most(team: Team, value: f32) {
+#if SUBGROUP == 1
+    let top = subgroupMax(value);
+    if (team.lane == 0u) {
+        team_mosts[team.subgroup] = top;
+    }
+#else
+    mosts[team.lid] = value;
+#endif
+}
+
+fn most_of(team: Team) -> f32 {
+    var top = team_mosts[0];
+    for (var i = 1u; i < team.subgroups; i++) {
+        top = max(top, team_mosts[i]);
+    }
+    return top;
+}
+#endif
+
 // Called by all threads, in uniform control flow, between a barrier and `maximum`.
 fn gather_maxima(team: Team) {
 #if SUBGROUP != 1
@@ -64,6 +92,21 @@ fn gather_maxima(team: Team) {
 #endif
         team_values[i] = top;
     }
+#if V_HALF
+    for (var i = team.lid; i < TEAMS; i += WORKGROUP) {
+        var most = 0.0;
+#if SUBGROUP == 0
+        for (var j = i; j < WORKGROUP; j += TEAMS) {
+            most = max(most, mosts[j]);
+        }
+#else
+        for (var j = 0u; j < LANES; j++) {
+            most = max(most, mosts[i * LANES + j]);
+        }
+#endif
+        team_mosts[i] = most;
+    }
+#endif
     workgroupBarrier();
 #endif
 }

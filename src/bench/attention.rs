@@ -125,9 +125,13 @@ impl AttentionBench {
         let group = self.shape.groups[0].clone();
         let rows = self.batch * self.work.rows();
         let chunk = FILL_ROWS.max(rows);
+        // Each sequence has exact pages beside the rows of a step.
+        let profile = &self.profile;
+        let exact = profile.exact_sink_tokens.saturating_add(profile.exact_tail_tokens).min(self.context as usize);
+        let exact = (exact + group.page_tokens) * self.batch as usize;
         let options = EngineOptions {
             context_tokens: (self.context as usize + self.work.rows() as usize) * self.batch as usize,
-            chunk_tokens: chunk as usize,
+            chunk_tokens: chunk as usize + exact,
             ..EngineOptions::default()
         };
         let mut engine =

@@ -36,7 +36,7 @@ fn limit_of_exact(format: &str) -> f64 {
     }
 }
 
-/// Whether products with K of a format are made in f16 where an adapter has it.
+/// Whether products with a format are made in f16 where an adapter has it.
 fn multiplies_in_half(bench: &AttentionBench, format: &str) -> bool {
     let geometry = PageGeometry { tokens: bench.shape.groups[0].page_tokens, head_dim: bench.shape.groups[0].k_dim };
     let codec = bench.registry.formats.by_name(format).and_then(|(_, format)| format.codec(Side::K, geometry));

@@ -68,10 +68,11 @@ pub fn within(error: f64, limit: f64) -> bool {
 impl Built {
     /// Largest error that is accepted on an adapter, as a fraction of the largest output.
     pub fn tolerance(&self, caps: &Caps) -> f64 {
-        let half = |side: &StoredSide| side.codec.codec.wgsl_units("k").half;
+        let half = |side: &StoredSide| side.codec.codec.wgsl_units(side.codec.codec.layout().side.as_str()).half;
+        let any_half = || self.k_slabs.values().chain(self.v_slabs.values()).any(half);
         match caps.kind {
             BackendKind::Cpu => CPU_TOLERANCE,
-            _ if caps.f16 && self.case.kernel == Kernel::Decode && self.k_slabs.values().any(half) => HALF_TOLERANCE,
+            _ if caps.f16 && self.case.kernel == Kernel::Decode && any_half() => HALF_TOLERANCE,
             _ => GPU_TOLERANCE,
         }
     }

@@ -160,10 +160,13 @@ impl Group {
         };
         let rows = (shape.layers.len() * shape.kv_heads) as u64;
         let pages = |tokens: usize| (tokens / shape.page_tokens) as u64 + 1;
+        // Pages of a step's rows are there while those that the step seals wait for the next one to be reused. What
+        // spills into a second segment is a second dispatch a layer: 17 us on an H200, for a handful of pages.
+        let two_chunks = options.chunk_tokens.saturating_mul(2);
         // Segments grow: what no context of this size can fill is not reserved ahead.
-        let most = options.context_tokens.max(4096).saturating_add(options.chunk_tokens);
+        let most = options.context_tokens.max(4096).saturating_add(two_chunks);
         let exact = profile.exact_sink_tokens.saturating_add(profile.exact_tail_tokens);
-        let exact = exact.saturating_add(options.chunk_tokens).min(most);
+        let exact = exact.saturating_add(two_chunks).min(most);
         // Pages behind a window go.
         let holds_at_once = match shape.kind {
             GroupKind::Window(w) => [options.rewind_tokens, options.chunk_tokens, 2 * shape.page_tokens]

@@ -95,9 +95,7 @@ fn {p}_prepare(lid: u32) {}
 alias {p}_At = u32;
 fn {p}_at(base: u32, c4: u32) -> {p}_At { return base + c4; }
 fn {p}_fetch(at: {p}_At, unit: u32) -> {p}_Unit {
-    let word = at + unit * {row}u;
-    let both = {p}_slab[word / 4u];
-    return select(both.xy, both.zw, (word & 2u) != 0u);
+    return {p}_slab[(at + unit * {row}u) / 2u];
 }
 fn {p}_quad(unit: {p}_Unit, at: u32, quad: u32) -> vec4<f32> {
     let w = unit[quad];
@@ -109,6 +107,14 @@ fn {p}_quad(unit: {p}_Unit, at: u32, quad: u32) -> vec4<f32> {
     return e4m3_decode4(w);
 #endif
 }
+#if V_HALF
+fn {p}_halves(unit: {p}_Unit, at: u32, quad: u32) -> Halves {
+    let w = unit[quad];
+    let even = unpack2x16float(((w << 7u) & 0x3f803f80u) | ((w << 8u) & 0x80008000u));
+    let odd = unpack2x16float(((w >> 1u) & 0x3f803f80u) | (w & 0x80008000u));
+    return Halves(vec2<f16>(even), vec2<f16>(odd));
+}
+#endif
 fn {p}_token(unit: u32, at: u32) -> u32 { return unit; }
 #if NATIVE
 const {p}_factor: f32 = 256.0;
@@ -229,17 +235,18 @@ fn {p}_scale(base: u32, token: u32) -> f32 { return bitcast<f32>({p}_word(base +
 
     fn wgsl_units(&self, prefix: &str) -> Units {
         let PageGeometry { tokens, head_dim } = self.layout.geometry;
-        let (text, quads, count) = match self.layout.side {
-            Side::K => (UNITS_K, 4, head_dim.div_ceil(16)),
-            Side::V => (UNITS_V, 2, tokens),
+        let (text, quads, count, words) = match self.layout.side {
+            Side::K => (UNITS_K, 4, head_dim.div_ceil(16), 4),
+            Side::V => (UNITS_V, 2, tokens, 2),
         };
         Units {
             text: fill(text, prefix, &[("tokens", tokens.to_string()), ("row", (head_dim / 4).to_string())]),
             tokens: 1,
             quads,
             count,
+            words,
             table_bytes: 0,
-            twins: false,
+            twins: 0,
             scaled: false,
             half: true,
         }

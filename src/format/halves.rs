@@ -153,7 +153,7 @@ fn {p}_scale(base: u32, token: u32) -> f32 { return 1.0; }
             prefix,
             &[("half", self.half.name().into()), ("tokens", tokens.to_string()), ("row", (head_dim / 8).to_string())],
         );
-        Units { text, tokens: 1, quads: 2, count, table_bytes: 0, twins: false, scaled: false, half: false }
+        Units { text, tokens: 1, quads: 2, count, words: 4, table_bytes: 0, twins: 0, scaled: false, half: false }
     }
 
     fn wgsl_store(&self, prefix: &str) -> String {

@@ -6,7 +6,8 @@
 
 /// How a codec reads by units. The text may hold directives of the shader assembler; the kernel defines
 /// `number` (f32, or f16 where [`Units::half`] and the adapter allow), `pair = vec2<number>`, the flag `HALF` that
-/// says which, the flag `NATIVE` (the adapter has an f16 type) and `WORKGROUP`.
+/// says which, its like for V `V_HALF`, the flag `NATIVE` (the adapter has an f16 type), the structures `Twins` and
+/// `Halves`, and `WORKGROUP`.
 ///
 /// Both sides (p: the prefix):
 /// - `fn {p}_prepare(lid: u32)` fills tables in workgroup memory; a barrier follows. At most 2 KiB.
@@ -25,7 +26,8 @@
 /// - `fn v_at(base: u32, c4: u32) -> v_At`, c4 a multiple of `quads`: what is common to a column's units;
 /// - `fn v_fetch(at: v_At, unit: u32) -> v_Unit`;
 /// - `fn v_quad(unit: v_Unit, at: u32, quad: u32) -> vec4<f32>`: four channels of the unit's token number `at`,
-///   below `tokens`; `at` and `quad` are literals. Where `twins`, instead
+///   below `tokens`; `at` and `quad` are literals. Where `half` and the flag `V_HALF` is set, also
+///   `fn v_halves(unit: v_Unit, at: u32, quad: u32) -> Halves`, below 4 in magnitude. Where `twins`, instead of both
 ///   `fn v_twins(unit: v_Unit, at: u32) -> Twins`: those of tokens 2 · at and 2 · at + 1, which share look-ups;
 /// - `fn v_token(unit: u32, at: u32) -> u32`: which token of the page that is. Units that cover a page's leading
 ///   64 tokens come first.
@@ -38,10 +40,12 @@ pub struct Units {
     pub quads: usize,
     /// Units of a token (K), padding included, or of a page's column (V).
     pub count: usize,
+    /// Words of an element of the array that it reads the slab as (`{p}_slab`): 1, 2 or 4.
+    pub words: usize,
     /// Workgroup memory of its tables, bytes, with values in f32.
     pub table_bytes: usize,
-    /// Whether tokens of a unit are decoded two at a time (V).
-    pub twins: bool,
+    /// Where tokens of a unit are decoded two at a time (V): how far apart those are, a power of two. 0 otherwise.
+    pub twins: usize,
     /// Whether units have scales of their own (K).
     pub scaled: bool,
     /// Whether products in f16 lose little beside what the format has lost already.
@@ -61,8 +65,9 @@ impl Units {
             tokens: 1,
             quads: 1,
             count,
+            words: 4,
             table_bytes: 0,
-            twins: false,
+            twins: 0,
             scaled: false,
             half: false,
         }

@@ -30,7 +30,7 @@ mod poison;
 #[cfg(test)]
 mod tests;
 
-use super::{Access, Constant, Element, ParamKind, Specialisation};
+use super::{Access, BindingDecl, Constant, Element, ParamKind, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::{WGSL_HADAMARD, WGSL_NUMBERS};
 use claims::Claims;
@@ -123,7 +123,11 @@ pub fn assemble(spec: &Specialisation, options: &AssembleOptions) -> Result<Modu
             "@group(0) @binding({}) var<storage, {access}> {}: array<{}>;",
             at + 1,
             binding.name,
-            binding.element.wgsl()
+            slab_words(spec, binding).map_or(binding.element.wgsl(), |words| match words {
+                1 => "u32",
+                2 => "vec2<u32>",
+                _ => "vec4<u32>",
+            })
         );
     }
     push_text(&mut out, PREAMBLE);
@@ -134,7 +138,11 @@ pub fn assemble(spec: &Specialisation, options: &AssembleOptions) -> Result<Modu
         for prefix in [prefix.to_string(), format!("{prefix}1")] {
             let slab = format!("{prefix}_slab");
             if let Some(binding) = decl.bindings.iter().find(|b| b.name == slab) {
-                let word = if binding.element == Element::U32x4 { "[i / 4u][i % 4u]" } else { "[i]" };
+                let word = match slab_words(spec, binding) {
+                    Some(4) => "[i / 4u][i % 4u]",
+                    Some(2) => "[i / 2u][i % 2u]",
+                    _ => "[i]",
+                };
                 let _ = writeln!(out, "fn {prefix}_word(i: u32) -> u32 {{ return {slab}{word}; }}");
             }
         }
@@ -155,6 +163,13 @@ pub fn assemble(spec: &Specialisation, options: &AssembleOptions) -> Result<Modu
         false => out,
     };
     Ok(Module { text, unzeroed: claims.hold(), enables })
+}
+
+/// Words of an element of a slab that is read by units: as the codec has it. `None` for every other binding.
+fn slab_words(spec: &Specialisation, binding: &BindingDecl) -> Option<usize> {
+    let prefix = binding.name.strip_suffix("_slab").filter(|_| binding.element == Element::U32x4)?;
+    let role = spec.decl.codecs.iter().position(|role| *role == prefix)?;
+    Some(spec.codecs[role].codec.wgsl_units(prefix).words)
 }
 
 fn push_text(out: &mut String, text: &str) {

@@ -11,37 +11,38 @@ pub(super) fn units(bits: usize, layout: &Layout, prefix: &str) -> Units {
             "let shift = vec2<u32>(24u, 16u) - 16u * (at % 2u);
     return pair(vec2<f32>(vec2<i32>(vec2<u32>(unit.codes[at / 2u]) << shift) >> vec2<u32>(24u)));",
             "vec4<f32>(vec4<i32>(vec4<u32>(unit.codes[quad]) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u))",
-            "select(both.xy, both.zw, (at & 2u) != 0u)",
+            "{p}_slab[at / 2u]",
         ),
         _ => (
             "let shift = vec2<u32>(0u, 4u) + 8u * (at % 4u);
     return pair(vec2<f32>((vec2<u32>(unit.codes[at / 4u]) >> shift) & vec2<u32>(15u)) - 8.0);",
             "vec4<f32>((vec4<u32>(unit.codes.x >> (16u * quad)) >> vec4<u32>(0u, 4u, 8u, 12u)) & vec4<u32>(15u)) - 8.0",
-            "vec2<u32>(both[at & 3u], 0u)",
+            "vec2<u32>({p}_slab[at], 0u)",
         ),
     };
-    let (text, quads, count) = match layout.side {
-        Side::K => (K, channels / 4, layout.geometry.head_dim / channels),
-        Side::V => (V, 2, layout.geometry.tokens),
+    let (text, quads, count, words) = match layout.side {
+        Side::K => (K, channels / 4, layout.geometry.head_dim / channels, 4),
+        Side::V => (V, 2, layout.geometry.tokens, bits / 4),
     };
     let values = [
         ("tokens", layout.geometry.tokens.to_string()),
         ("channels", channels.to_string()),
         ("pair", pair.into()),
         ("quad", quad.into()),
-        ("fetch_v", fetch_v.into()),
+        ("fetch_v", fetch_v.replace("{p}", prefix)),
     ];
     let text = fill(text, prefix, &values);
-    // Codes of 8 bits lose less than f16's products would add.
+    // Codes of 8 bits lose less than f16's products would add; V's scales are of less than a token.
     Units {
         text,
         tokens: 1,
         quads,
         count,
+        words,
         table_bytes: 0,
-        twins: false,
+        twins: 0,
         scaled: layout.side == Side::K,
-        half: bits == 4,
+        half: bits == 4 && layout.side == Side::K,
     }
 }
 
@@ -76,7 +77,6 @@ fn {p}_at(base: u32, c4: u32) -> {p}_At { return vec2<u32>(base, c4); }
 fn {p}_fetch(column: {p}_At, unit: u32) -> {p}_Unit {
     let c = column.y * 4u;
     let at = column.x + {p}_codes_word(unit, c);
-    let both = {p}_slab[at / 4u];
     let s = {p}_word(column.x + {p}_scale_word(unit, c)) >> {p}_scale_shift(unit, c);
     return {p}_Unit({fetch_v}, f16_unpack(s & 0xffffu).x);
 }

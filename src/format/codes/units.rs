@@ -23,7 +23,11 @@ pub(in super::super) fn units(layout: &Layout, bits: u32, prefix: &str) -> Optio
         (Side::V, 4) => (v4(tokens), (tokens / 4).min(16), 1, 4 * tokens.div_ceil(64)),
         (Side::V, _) => (v(tokens, bits), (tokens / 4).min(16), 1, 4 * tokens.div_ceil(64)),
     };
-    let twins = layout.side == Side::V && (tokens > 16 || bits == 4);
+    let twins = match (layout.side, bits) {
+        (Side::V, 4) => 1,
+        (Side::V, _) if tokens > 16 => 16,
+        _ => 0,
+    };
     let text = table(layout.side, bits) + &text;
     let text = text
         .replace("{fetch_a0}", &words(groups, "a"))
@@ -41,6 +45,7 @@ pub(in super::super) fn units(layout: &Layout, bits: u32, prefix: &str) -> Optio
         tokens: unit_tokens,
         quads,
         count,
+        words: 4,
         table_bytes: entries(bits) * 8,
         twins,
         scaled: false,
@@ -243,11 +248,7 @@ fn {{p}}_fetch(column: {{p}}_At, unit: u32) -> {{p}}_Unit {{
     let values: Vec<String> = (0..4).map(|k| value(k, &word(k))).collect();
     let twins = format!(
         "fn {{p}}_twins(unit: {{p}}_Unit, at: u32) -> Twins {{
-    let x0 = vec2<f32>({});
-    let x1 = vec2<f32>({});
-    let x2 = vec2<f32>({});
-    let x3 = vec2<f32>({});
-    return Twins(vec4<f32>(x0.x, x1.x, x2.x, x3.x), vec4<f32>(x0.y, x1.y, x2.y, x3.y));
+    return Twins({}, {}, {}, {});
 }}
 ",
         values[0], values[1], values[2], values[3]
@@ -270,17 +271,16 @@ fn v_values(tokens: usize, values: &[String; 4]) -> String {
                 "fn {{p}}_quad(unit: {{p}}_Unit, at: u32, quad: u32) -> vec4<f32> {{
     return vec4<f32>(vec4<stored>({v0}.x, {v1}.x, {v2}.y, {v3}.y));
 }}
+#if V_HALF
+fn {{p}}_halves(unit: {{p}}_Unit, at: u32, quad: u32) -> Halves {{ return Halves({v0}, {v1}); }}
+#endif
 "
             ) + &v_token("at % 2u + at / 2u * 8u")
         }
         _ => {
             format!(
                 "fn {{p}}_twins(unit: {{p}}_Unit, at: u32) -> Twins {{
-    let x0 = vec2<f32>({v0});
-    let x1 = vec2<f32>({v1});
-    let x2 = vec2<f32>({v2});
-    let x3 = vec2<f32>({v3});
-    return Twins(vec4<f32>(x0.x, x1.x, x2.x, x3.x), vec4<f32>(x0.y, x1.y, x2.y, x3.y));
+    return Twins({v0}, {v1}, {v2}, {v3});
 }}
 "
             ) + &v_token("at / 8u * 32u + at % 2u * 16u + at / 2u % 2u + at / 4u % 2u * 8u")
