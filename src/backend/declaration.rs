@@ -38,6 +38,14 @@ impl Element {
             Element::F32x4 => "vec4<f32>",
         }
     }
+
+    /// Words of an element.
+    pub fn words(self) -> usize {
+        match self {
+            Element::U32 | Element::F32 => 1,
+            Element::U32x4 | Element::F32x4 => 4,
+        }
+    }
 }
 
 /// One storage buffer of a kernel.

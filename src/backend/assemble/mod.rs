@@ -141,9 +141,10 @@ pub fn assemble(spec: &Specialisation, options: &AssembleOptions) -> Result<Modu
         for prefix in [prefix.to_string(), format!("{prefix}1")] {
             let slab = format!("{prefix}_slab");
             if let Some(binding) = decl.bindings.iter().find(|b| b.name == slab) {
-                let word = match slab_words(spec, binding) {
-                    Some(4) => "[i / 4u][i % 4u]",
-                    Some(2) => "[i / 2u][i % 2u]",
+                let words = slab_words(spec, binding).unwrap_or(binding.element.words());
+                let word = match words {
+                    4 => "[i / 4u][i % 4u]",
+                    2 => "[i / 2u][i % 2u]",
                     _ => "[i]",
                 };
                 let _ = writeln!(out, "fn {prefix}_word(i: u32) -> u32 {{ return {slab}{word}; }}");
