@@ -183,13 +183,17 @@ impl Group {
         };
         // Where a policy brings pages elsewhere, segments are sized for what it leaves.
         let settled = Settled::of(shape, profile, registry, options.context_tokens.min(holds_at_once), cache)?;
+        let moves = settled.moves();
         let slots = codecs
             .iter()
             .map(|(&(side, id), codec)| {
                 let holds = |format| format == id || nested.get(&(side, format)) == Some(&id);
                 let settled = settled.pages(side, holds);
                 let exact_pages = rows.saturating_mul(pages(exact.min(holds_at_once)));
-                let some = |pages: u64| if pages == 0 { 0 } else { pages.saturating_add(rows) };
+                // A chunk's pages pass through the formats of sealing: sealed in the step after, moved in the next, and
+                // their slots free one later.
+                let passing = if moves { exact_pages.saturating_mul(3) } else { rows };
+                let some = |pages: u64| if pages == 0 { 0 } else { pages.saturating_add(passing) };
                 let first_slots = exact_pages.max(some(settled)).min(u64::from(u32::MAX)) as u32;
                 // Of a format in two parts only the further one lies in slots of its own.
                 let [first, further] = codec.codec.parts();
