@@ -165,7 +165,8 @@ fn files_are_read_and_missing_ones_refused() {
     assert_eq!(Profile::load(path.to_str().unwrap(), &names.names()).unwrap_err().kind(), ErrorKind::File);
 }
 
-/// arXiv 2608.23834's figures at 2 x 59,008 tokens of Qwen3.6-27B, whose 16 attention layers take 64 KiB a token at 16 bits.
+/// arXiv 2608.23834's figures at 2 x 59,008 tokens of Qwen3.6-27B, whose 16 attention layers take 64 KiB a token at 16
+/// bits.
 #[test]
 fn the_published_bytes_a_token_are_reached() {
     let (registry, shape) = (Registry::builtin(), NamedShape::parse("qwen3.6-27b", 64).unwrap().shape);

@@ -16,8 +16,8 @@ pub(crate) struct StoredPage {
 }
 
 impl Engine {
-    /// The words of the side plane `plane` of every page that a sequence holds of a layer's KV head, in order, evicted ones left out. Waits for
-    /// the device; for tests and tools. What a selector reads on the device is the same.
+    /// The words of the side plane `plane` of every page that a sequence holds of a layer's KV head, in order, evicted
+    /// ones left out. Waits for the device; for tests and tools. What a selector reads on the device is the same.
     ///
     /// # Errors
     /// `Shape` for an unknown sequence, layer or head, `Usage` for a plane that neither selector nor policy declared, and

@@ -54,6 +54,7 @@ impl Journal {
 impl Engine {
     /// Takes back everything in the journal, newest first.
     pub(super) fn roll_back(&mut self, journal: Journal) {
+        self.asked = None;
         for done in journal.0.into_iter().rev() {
             match done {
                 Done::Changed { group, change } => self.groups[group].pool.undo(&change),

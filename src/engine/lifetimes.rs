@@ -62,6 +62,7 @@ impl Engine {
     }
 
     fn forget(&mut self, seq: SeqId) -> Result<()> {
+        self.asked = None;
         let Some(sequence) = self.sequences.remove(&seq) else { return Err(unknown(seq)) };
         for (index, rows) in sequence.groups.iter().enumerate() {
             rows.all().for_each(|page| self.groups[index].pool.release(page));
@@ -135,10 +136,11 @@ impl Engine {
     /// sealed one stays until the next step has read it. Pins end where the tokens do.
     ///
     /// # Errors
-    /// `Shape` beyond the tokens held, within an evicted page, or when the next row's window is no longer wholly held (see
-    /// [`Engine::held`]; 0 is always allowed); `OutOfPages` or `OutOfMemory` when a page cannot be reopened. Nothing has
-    /// changed then.
+    /// `Shape` beyond the tokens held, within an evicted page, or when the next row's window is no longer wholly held
+    /// (see [`Engine::held`]; 0 is always allowed); `OutOfPages` or `OutOfMemory` when a page cannot be reopened.
+    /// Nothing has changed then.
     pub fn truncate(&mut self, seq: SeqId, logical: u32) -> Result<()> {
+        self.asked = None;
         let length = self.sequence(seq)?.logical;
         if logical > length {
             return Err(beyond("truncate", logical, length));
@@ -209,11 +211,12 @@ impl Engine {
             }
         }
         sequence.pins.push(Pin { range, reason: reason.into() });
+        self.asked = None;
         Ok(())
     }
 
-    /// Marks the tokens of `range` as an anchor, such as a system message: policies that know anchors keep their pages in
-    /// the formats of sealing. Unlike a pin it keeps no page from being sealed, and a policy may do otherwise. The
+    /// Marks the tokens of `range` as an anchor, such as a system message: policies that know anchors keep their pages
+    /// in the formats of sealing. Unlike a pin it keeps no page from being sealed, and a policy may do otherwise. The
     /// tokens may come later; the mark ends where a truncation cuts them off.
     ///
     /// # Errors
@@ -223,6 +226,7 @@ impl Engine {
             return Err(Error::new(ErrorKind::Shape, format!("anchor {range:?} holds no token"), "give start < end"));
         }
         self.sequence_mut(seq)?.anchors.push(range);
+        self.asked = None;
         Ok(())
     }
 

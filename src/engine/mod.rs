@@ -61,8 +61,8 @@ pub struct EngineOptions {
     /// Tensors of its forward pass that the caller gives in every step with [`Step::tap`]. A selector or policy that needs
     /// others is refused.
     pub taps: Vec<TapOffer>,
-    /// Bytes that a policy's moves may read and write in one step, or as many as the step's rows take at 16 bits if that is
-    /// more; `None` for [`MOVE_BYTES`]. A page moves in any case. What is left over waits for later steps.
+    /// Bytes that a policy's moves may read and write in one step, or as many as the step's rows take at 16 bits if
+    /// that is more; `None` for [`MOVE_BYTES`]. A page moves in any case. What is left over waits for later steps.
     pub move_bytes: Option<u64>,
 }
 
@@ -100,6 +100,8 @@ pub struct Engine {
     counters: stats::Counters,
     broken: Option<Error>,
     model_hash: Option<String>,
+    /// What the policy said last, as long as it stands.
+    asked: Option<policies::Asked>,
     move_bytes: u64,
     taps: Taps,
     /// Memory of the selector and the policy.
@@ -164,6 +166,7 @@ impl Engine {
             counters: stats::Counters::default(),
             broken: None,
             model_hash: options.model_hash,
+            asked: None,
             move_bytes: options.move_bytes.unwrap_or(MOVE_BYTES),
             taps,
             user_buffers: taps::UserBuffers::new(),
@@ -251,6 +254,7 @@ impl Engine {
     }
 
     fn insert(&mut self, sequence: Sequence) -> SeqId {
+        self.asked = None;
         self.next_sequence += 1;
         let id = SeqId(self.next_sequence);
         self.sequences.insert(id, sequence);

@@ -1,6 +1,7 @@
 //! How the sides of a cache group are stored: bases by the profile, codecs of formats in two parts.
 
 use super::registry::Registry;
+use super::storage::GroupOptions;
 use crate::basis::BasisRegistry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Codec, Format};
@@ -37,23 +38,27 @@ pub(super) fn heads(shape: &CacheGroup, layers: usize) -> impl Iterator<Item = H
     shape.layers.iter().flat_map(move |&layer| (0..heads).map(move |head| Head { layer, layers, head, heads }))
 }
 
-/// The basis of a side: the profile's word, else `hadamard` when a layer's format wants rotated rows.
+/// The basis of a side: the profile's word, else `hadamard` when a format of its pages wants rotated rows.
 pub(super) fn side_basis(
     word: Option<&str>,
     side: Side,
     profile: &Profile,
     shape: &CacheGroup,
-    layers: usize,
+    cache: &GroupOptions<'_>,
     registry: &Registry,
 ) -> Result<SideBasis> {
     let word = match word {
         Some(word) => word,
         None => {
             let mut wants = false;
-            for head in heads(shape, layers) {
+            for head in heads(shape, cache.layers) {
                 let (k, v) = profile.formats_of(head);
                 let name = if side == Side::K { k } else { v };
                 wants |= registry.formats.by_name(name)?.1.wants_rotation();
+            }
+            // All pages of a side share a basis, those that the policy moves as well.
+            for (k, v) in cache.policy.targets() {
+                wants |= registry.formats.by_name(if side == Side::K { &k } else { &v })?.1.wants_rotation();
             }
             if wants { "hadamard" } else { "none" }
         }

@@ -165,8 +165,8 @@ impl Group {
             overridden.push(profile.overridden(head));
         }
         let bases = SideBases {
-            k: side_basis(profile.k_basis.as_deref(), Side::K, profile, shape, layers, registry)?,
-            v: side_basis(profile.v_basis.as_deref(), Side::V, profile, shape, layers, registry)?,
+            k: side_basis(profile.k_basis.as_deref(), Side::K, profile, shape, cache, registry)?,
+            v: side_basis(profile.v_basis.as_deref(), Side::V, profile, shape, cache, registry)?,
         };
         let rows = (shape.layers.len() * shape.kv_heads) as u64;
         let pages = |tokens: usize| (tokens / shape.page_tokens) as u64 + 1;

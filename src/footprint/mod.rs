@@ -153,8 +153,8 @@ impl Estimator {
         })
     }
 
-    /// What one sequence of `tokens` committed tokens takes, once every page that is due is sealed and the policy has moved
-    /// what it wants to ([`Policy::outcome`]). Sums beyond 2⁶⁴ stay at its end.
+    /// What one sequence of `tokens` committed tokens takes, once every page that is due is sealed and the policy has
+    /// moved what it wants to ([`Policy::outcome`]). Sums beyond 2⁶⁴ stay at its end.
     pub fn at(&self, tokens: u64) -> Footprint {
         let mut sum = Footprint::default();
         for group in &self.groups {

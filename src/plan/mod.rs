@@ -51,8 +51,8 @@ pub struct PlanSequence {
 pub trait PageSource {
     /// The first page of a sequence that is still held; those before it lie behind the window of every row.
     fn first_page(&self, sequence: usize) -> usize;
-    /// Pages of (sequence, layer in group, KV head), from the first page held on, the step's own included; `None` for one
-    /// that was evicted.
+    /// Pages of (sequence, layer in group, KV head), from the first page held on, the step's own included; `None` for
+    /// one that was evicted.
     fn pages(&self, sequence: usize, layer: usize, kv_head: usize) -> &[Option<PageId>];
     /// Formats and segments of a page.
     fn class(&self, page: PageId) -> Class;

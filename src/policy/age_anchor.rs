@@ -1,11 +1,11 @@
-//! Recent and anchor pages as they were sealed, older pages in fewer bits (Minima-KV, arXiv 2608.23834 §3, whose constants
-//! are partly not published: those here are fitted to its figures).
+//! Recent and anchor pages as they were sealed, older pages in fewer bits (Minima-KV, arXiv 2608.23834; its constants
+//! are partly not published, and the profiles' are fitted to its figures).
 //!
 //! Anchors are the pages of the first `anchor_sink_tokens`, every `anchor_stride`-th page, and what the caller marks
-//! ([`crate::engine::Engine::anchor`]); they stay. Of the others the newest stay, as many as `recent_tokens` reach and as
-//! keep the pages that stay within `young_share` of all that the policy sees of a sequence's cache group. That number
-//! grows no faster than pages come, so no page that left would be wanted back: what is in which format depends on the
-//! sequence's length alone, not on the steps by which it was reached.
+//! ([`crate::engine::Engine::anchor`]); they stay. Of the others the newest stay, as many as `recent_tokens` reach and
+//! as keep the pages that stay within `young_share` of all that the policy sees of a sequence's cache group. That
+//! number grows no faster than pages come, so no page that left would be wanted back: what is in which format depends
+//! on the sequence's length alone, not on the steps by which it was reached.
 
 use super::{Move, Outcome, Outlook, PageView, Policy};
 use crate::engine::SeqId;
@@ -27,6 +27,8 @@ pub struct AgeAnchor {
     anchor_stride: u64,
     /// Most pages that stay, of all; anchors come first, and stay even beyond it.
     young_share: f64,
+    /// Tokens until the next page is no longer recent.
+    rests: u32,
 }
 
 impl AgeAnchor {
@@ -51,7 +53,7 @@ impl AgeAnchor {
         }
         reader.finish()?;
         let young = (making.k.to_string(), making.v.to_string());
-        Ok(AgeAnchor { young, old, recent_tokens, anchor_sink_tokens, anchor_stride, young_share })
+        Ok(AgeAnchor { young, old, recent_tokens, anchor_sink_tokens, anchor_stride, young_share, rests: 0 })
     }
 
     fn is_anchor(&self, page: u64, page_tokens: u64) -> bool {
@@ -132,11 +134,17 @@ impl Policy for AgeAnchor {
                 }
             }
         }
+        let next = pages.iter().filter_map(|p| self.recent_tokens.checked_sub(p.age_tokens as u64 + 1)).min();
+        self.rests = next.map_or(u32::MAX, |tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
         // Oldest pages first, in case a step has not room for all.
         moves.sort_by_key(|m| match m {
             Move::Convert { page, .. } | Move::Evict { page, .. } => *page,
         });
         moves
+    }
+
+    fn rests(&self) -> Option<u32> {
+        Some(self.rests)
     }
 
     fn outcome(&self, cache: &Outlook) -> Outcome {

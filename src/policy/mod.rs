@@ -166,6 +166,13 @@ pub trait Policy: Send {
         Ok(())
     }
 
+    /// Asked after [`Policy::decide`]: tokens that every sequence may gain before it would answer otherwise about the
+    /// same pages in the same formats. It is not asked again until then, unless pages, marks or the step's sequences
+    /// change: that spares long contexts the walk over them. `None`: at every step.
+    fn rests(&self) -> Option<u32> {
+        None
+    }
+
     /// Sees the sealed, unpinned pages of the sequences in a step and names what should change.
     fn decide(&mut self, pages: &[PageView]) -> Vec<Move>;
 }

@@ -1,5 +1,5 @@
-//! Sinks and the newest tokens; the rest is evicted (StreamingLLM, arXiv 2309.17453 §3.2, without its shift of positions:
-//! keys keep the positions they were turned to).
+//! Sinks and the newest tokens; the rest is evicted (StreamingLLM, arXiv 2309.17453 §3.2, without its shift of
+//! positions: keys keep the positions they were turned to).
 
 use super::{Move, Outcome, Outlook, PageView, Policy};
 use crate::error::Result;
@@ -7,15 +7,22 @@ use crate::parameters::{Parameters, Value};
 use crate::profile::Making;
 
 /// Evicts pages that lie behind the first `sink_tokens` and wholly before the newest `recent_tokens`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Streaming {
     /// Tokens from the sequence's start whose pages stay.
     pub sink_tokens: usize,
     /// Newest tokens whose pages stay.
     pub recent_tokens: usize,
+    /// Tokens until the next page falls due.
+    rests: u32,
 }
 
 impl Streaming {
+    /// Keeps the pages of the first `sink_tokens` and of the newest `recent_tokens`.
+    pub fn new(sink_tokens: usize, recent_tokens: usize) -> Self {
+        Streaming { sink_tokens, recent_tokens, rests: 0 }
+    }
+
     /// Reads its parameters: `sink_tokens` (64) and `recent_tokens` (1024).
     ///
     /// # Errors
@@ -25,7 +32,7 @@ impl Streaming {
         let sink_tokens = reader.count("sink_tokens", 64, 0..=1 << 30)?;
         let recent_tokens = reader.count("recent_tokens", 1024, 1..=1 << 30)?;
         reader.finish()?;
-        Ok(Streaming { sink_tokens, recent_tokens })
+        Ok(Streaming::new(sink_tokens, recent_tokens))
     }
 }
 
@@ -51,7 +58,14 @@ impl Policy for Streaming {
             page: p.page,
             reason: "streaming",
         };
+        // A page becomes due with the token that makes it `recent_tokens` old.
+        let next = pages.iter().filter_map(|p| self.recent_tokens.checked_sub(p.age_tokens + 1)).min();
+        self.rests = next.map_or(u32::MAX, |tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
         pages.iter().filter(due).map(evict).collect()
+    }
+
+    fn rests(&self) -> Option<u32> {
+        Some(self.rests)
     }
 
     fn outcome(&self, cache: &Outlook) -> Outcome {
@@ -69,7 +83,7 @@ mod tests {
 
     #[test]
     fn what_lies_between_sink_and_recent_tokens_goes() {
-        let mut policy = Streaming { sink_tokens: 65, recent_tokens: 200 };
+        let mut policy = Streaming::new(65, 200);
         for tokens in [0, 64, 200, 400, 640, 1000, 1001, 1023] {
             let pages = views(0..tokens / 64, tokens as usize, 1);
             let gone: Vec<usize> = policy

@@ -53,11 +53,12 @@ fn bare(word: &str) -> bool {
 }
 
 impl Draft {
-    /// A profile that comes with the crate, by its name, or any file, by a path that ends in `.toml` or has a `/` in it.
+    /// A profile that comes with the crate, by its name, or any file, by a path that ends in `.toml` or has a `/` in
+    /// it.
     ///
     /// # Errors
-    /// `Usage` for a name that is none, with the nearest; `File` for a file that cannot be read; `Usage` with file, line
-    /// and column for one that is not TOML.
+    /// `Usage` for a name that is none, with the nearest; `File` for a file that cannot be read; `Usage` with file,
+    /// line and column for one that is not TOML.
     pub fn load(word: &str) -> Result<Self> {
         if let Some((_, text)) = builtin::TEXTS.iter().find(|(name, _)| *name == word) {
             return Draft::parse(text, &format!("{word}.toml"));
@@ -126,8 +127,8 @@ impl Draft {
     /// Reads what the keys mean.
     ///
     /// # Errors
-    /// `Usage` with the place of an unknown key, format, basis, selector, policy or parameter, and the nearest word there
-    /// is; or of a value out of range.
+    /// `Usage` with the place of an unknown key, format, basis, selector, policy or parameter, and the nearest word
+    /// there is; or of a value out of range.
     pub fn read(&self, names: &Names<'_>) -> Result<Profile> {
         super::read::profile(&self.root, names)
     }

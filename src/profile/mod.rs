@@ -188,8 +188,8 @@ impl Profile {
         formats
     }
 
-    /// Formats (K, V) of the open pages of a layer's KV head: 16 bits, or `f32` where a head of the layer seals to it, since
-    /// rows are appended to all heads of a layer alike.
+    /// Formats (K, V) of the open pages of a layer's KV head: 16 bits, or `f32` where a head of the layer seals to it,
+    /// since rows are appended to all heads of a layer alike.
     pub fn open_formats_of(&self, head: Head) -> (&'static str, &'static str) {
         let wide =
             |side: fn((&str, &str)) -> bool| (0..head.heads).any(|h| side(self.formats_of(Head { head: h, ..head })));

@@ -1,5 +1,5 @@
-//! `age-anchor` in an engine: what `plan` counts is what is allocated, moves are bounded and counted, marks and forks are
-//! heeded, and a decode under the published settings never holds more than its pages.
+//! `age-anchor` in an engine: what `plan` counts is what is allocated, moves are bounded and counted, marks and forks
+//! are heeded, and a decode under the published settings never holds more than its pages.
 
 use crate::hooked::{Hooked, Hooks};
 use crate::model::{Rig, Rng, group, profile, shape};
@@ -9,6 +9,7 @@ use kvarto::footprint::{Estimator, NamedShape};
 use kvarto::parameters::{Parameters, Value};
 use kvarto::profile::{Override, Profile, Ranges};
 use kvarto::shape::{CacheShape, GroupKind};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 fn named(name: &str) -> Profile {
@@ -121,21 +122,33 @@ fn marked_tokens_stay_as_sealed_and_marks_end_with_their_tokens() {
     assert_eq!((rig.pages("fp8", "fp8"), rig.pages("tq3", "tq3")), (2 * 4, 4 * 4));
 }
 
-/// Counts what is allocated and freed, and the most at once.
+/// Every device allocation that lives, and the most bytes at once.
+#[derive(Default)]
+struct Counts {
+    live: HashMap<BufferId, u64>,
+    peak: u64,
+}
+
+impl Counts {
+    fn bytes(&self) -> u64 {
+        self.live.values().sum()
+    }
+}
+
 #[derive(Clone, Default)]
-struct Ledger(Arc<Mutex<(std::collections::HashMap<BufferId, u64>, u64, u64)>>);
+struct Ledger(Arc<Mutex<Counts>>);
 
 impl Hooks for Ledger {
     fn alloc(&mut self, inner: &mut dyn Backend, label: &str, bytes: u64) -> kvarto::Result<BufferId> {
         let id = inner.alloc(label, bytes)?;
-        let (live, peak, calls) = &mut *self.0.lock().unwrap();
-        live.insert(id, bytes);
-        (*peak, *calls) = ((*peak).max(live.values().sum()), *calls + 1);
+        let mut counts = self.0.lock().unwrap();
+        counts.live.insert(id, bytes);
+        counts.peak = counts.peak.max(counts.bytes());
         Ok(id)
     }
 
     fn free(&mut self, inner: &mut dyn Backend, buffer: BufferId) {
-        self.0.lock().unwrap().0.remove(&buffer);
+        self.0.lock().unwrap().live.remove(&buffer);
         inner.free(buffer);
     }
 }
@@ -157,9 +170,9 @@ fn feed(engine: &mut Engine, sequences: &[SeqId], rows: u32, rng: &mut Rng) {
     step.finish().unwrap();
 }
 
-/// Two sequences decode up to 8,192 tokens each under the published settings. At every step the device holds no more than
-/// the pages of `plan`, the chunk that waits to be moved, and scratch of a stated size: there is no second copy of the
-/// cache in a wider format.
+/// Two sequences decode up to 8,192 tokens each under the published settings. At every step the device holds no more
+/// than the pages of `plan`, the chunk that waits to be moved, and scratch of a stated size: there is no second copy of
+/// the cache in a wider format.
 #[test]
 fn a_decode_of_two_times_8192_tokens_holds_its_pages_and_bounded_scratch() {
     const TOKENS: u32 = 8192;
@@ -189,7 +202,7 @@ fn a_decode_of_two_times_8192_tokens_holds_its_pages_and_bounded_scratch() {
         feed(&mut engine, &sequences, 1, &mut rng);
         length += 1;
         let memory = engine.memory();
-        let live: u64 = ledger.0.lock().unwrap().0.values().sum();
+        let live = ledger.0.lock().unwrap().bytes();
         assert_eq!(live, memory.allocated(), "every device allocation is accounted for");
     }
     for _ in 0..3 {
@@ -201,20 +214,21 @@ fn a_decode_of_two_times_8192_tokens_holds_its_pages_and_bounded_scratch() {
     assert_eq!(memory.used_slot_bytes, 2 * said.slot_bytes());
     let fp8 = stats.pages[&("fp8".to_string(), "fp8".to_string())];
     assert!(fp8 as f64 <= 0.3056 * 256.0 * ROWS as f64, "{fp8} of {:?}", stats.pages);
-    // Beside what they end with: the least segment of 64 open pages at 16 bits; three chunks at 8 bits, which are sealed,
-    // wait to be moved, or are not free yet; as many at 3 bits.
+    // Beside what they end with: the least segment of 64 open pages at 16 bits; three chunks at 8 bits, which are
+    // sealed, wait to be moved, or are not free yet; as many at 3 bits.
     let passing = u64::from(2 * CHUNK / 64 + 1) * ROWS * 3;
     let (wide, eight, three) = (64 * 64 * 2 * 2, 64 * 64 * 2 + 2 * 16, 2 * (64 * 64 * 3 / 8 + 64 * 2));
     let pages = 2 * said.slot_bytes() + 64 * wide + passing * (eight + three) + ROWS * eight;
     // Descriptors and tables; queries, partial states and staged rows of a chunk, each grown by doubling.
     let scratch = 4 << 20;
-    let peak = ledger.0.lock().unwrap().1;
+    let peak = ledger.0.lock().unwrap().peak;
     let dense = u64::from(2 * TOKENS) * ROWS * 64 * 2 * 2;
     println!("peak {peak}, segments {}, pages {pages}, at 16 bits {dense}, {memory:?}", memory.segment_bytes);
     assert!(memory.segment_bytes <= pages, "{} bytes of segments, {pages} of pages", memory.segment_bytes);
     assert!(peak <= pages + scratch, "{peak} bytes at once, {pages} of pages and {scratch} of scratch");
     assert!(pages + scratch < dense, "a second copy at 16 bits, {dense} bytes, would not fit");
-    // Each class of pages is read by its own kernel, and all conversions are seals and moves: no page on the way to a row.
+    // Each class of pages is read by its own kernel, and all conversions are seals and moves: no page on the way to a
+    // row.
     let routes: Vec<_> = stats.routes.iter().map(|((k, v), r)| (k.as_str(), v.as_str(), r.decode > 0)).collect();
     assert_eq!(routes, [("f16", "f16", true), ("fp8", "fp8", true), ("tq3", "tq3", true)]);
     let sealed = stats.pages.values().sum::<u64>();

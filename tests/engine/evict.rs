@@ -4,7 +4,7 @@ use crate::model::{Rig, group, profile, shape};
 use kvarto::engine::{EngineOptions, Event, Registry, SeqId};
 use kvarto::error::ErrorKind;
 use kvarto::parameters::{Parameters, Value};
-use kvarto::policy::{Move, PageView, Policy};
+use kvarto::policy::{Move, PageView, Policy, Streaming};
 use kvarto::profile::Profile;
 use kvarto::shape::{CacheShape, GroupKind};
 use std::sync::{Arc, Mutex};
@@ -200,4 +200,54 @@ fn streaming_keeps_sink_and_recent_tokens_and_stays_flat() {
     assert_eq!(stats.metadata_bits_per_value, said.metadata_bits_per_value());
     // Between two whole pages of tokens nothing grows.
     assert_eq!(estimator.at(1 << 20).total_bytes(), estimator.at(1 << 12).total_bytes());
+}
+
+/// `streaming`, and how often it was asked; lazy ones rest as it says, others are asked at every step.
+struct Counted(Streaming, Arc<Mutex<u32>>, bool);
+
+impl Policy for Counted {
+    fn name(&self) -> &str {
+        "counted"
+    }
+
+    fn rests(&self) -> Option<u32> {
+        self.0.rests().filter(|_| self.2)
+    }
+
+    fn decide(&mut self, pages: &[PageView]) -> Vec<Move> {
+        *self.1.lock().unwrap() += 1;
+        self.0.decide(pages)
+    }
+}
+
+#[test]
+fn a_policy_that_rests_is_asked_in_time_and_seldom() {
+    let asked = [Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0))];
+    let mut rigs = [false, true].map(|lazy| {
+        let count = asked[usize::from(lazy)].clone();
+        let make = move || Counted(Streaming::new(16, 70), count.clone(), lazy);
+        let registry = Registry::builtin().with_policy("counted", make).unwrap();
+        let profile = Profile { policy: "counted".into(), ..profile("fp8", 16, 16) };
+        let backend = kvarto::backend::CpuBackend::new(1).unwrap();
+        // Outputs are compared elsewhere: the model does not know what goes.
+        Rig::on(backend, two_layers(), profile, registry, EngineOptions::default(), f64::INFINITY, 6)
+    });
+    let seqs = rigs.each_mut().map(|rig| [rig.create(), rig.create()]);
+    for turn in 0..300u32 {
+        for (rig, [a, b]) in rigs.iter_mut().zip(seqs) {
+            let rows = [(a, 1 + turn % 90 / 89 * 40, true), (b, u32::from(turn > 20), true)];
+            // Sequences come and go, tokens are taken back, steps are dropped.
+            rig.step(if turn % 50 == 3 { &rows[..1] } else { &rows }).unwrap();
+            if turn % 70 == 69 {
+                let half = rig.engine.lengths(a).unwrap().logical / 16 * 16 - 16;
+                rig.truncate(a, half).unwrap();
+                let asked = rows.map(|(seq, rows, committed)| kvarto::engine::SeqRows { seq, rows, committed });
+                drop(rig.engine.begin_step(&asked).unwrap());
+            }
+        }
+        let [plain, lazy] = rigs.each_mut().map(|rig| rig.engine.stats());
+        assert_eq!((plain.pages, plain.evicted), (lazy.pages, lazy.evicted), "turn {turn}");
+    }
+    let [plain, lazy] = asked.map(|count| *count.lock().unwrap());
+    assert!(plain >= 300 && lazy * 2 < plain, "{lazy} of {plain}");
 }
