@@ -28,6 +28,7 @@ pub mod engine;
 pub mod footprint;
 pub mod needs;
 pub mod page;
+pub mod parameters;
 pub mod plan;
 pub mod policy;
 pub mod profile;

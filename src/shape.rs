@@ -217,6 +217,12 @@ impl CacheShape {
             .find_map(|(g, group)| group.layers.iter().position(|&l| l == layer).map(|i| (g, i)))
     }
 
+    /// Layers of the model, as far as the groups tell: those without a KV cache behind the last group's are not
+    /// counted.
+    pub fn model_layers(&self) -> usize {
+        self.groups.iter().flat_map(|g| &g.layers).max().map_or(0, |last| last + 1)
+    }
+
     /// Cached values of one token over all groups.
     pub fn values_per_token(&self) -> usize {
         self.groups.iter().map(CacheGroup::values_per_token).sum()

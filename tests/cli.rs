@@ -15,6 +15,8 @@ mod json;
 mod limits;
 #[path = "cli/models.rs"]
 mod models;
+#[path = "cli/profiles.rs"]
+mod profiles;
 mod support;
 #[path = "cli/terminal.rs"]
 mod terminal;

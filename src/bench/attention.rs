@@ -6,7 +6,7 @@ use crate::backend::{Backend, BufferId, KernelTime, Timing, read_blocking};
 use crate::engine::{Engine, EngineOptions, Input, Output, Registry, SeqId, SeqRows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::RowView;
-use crate::profile::Profile;
+use crate::profile::{Head, Profile};
 use crate::shape::CacheShape;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -235,9 +235,14 @@ impl AttentionBench {
 
     /// Formats of sealed pages, as far as the profile names them; those of open ones among them.
     pub(super) fn formats(&self) -> Vec<String> {
-        let (k, v) = self.profile.layer_formats(0);
-        let mut formats = vec![k.to_string(), v.to_string()];
-        if let Ok(policy) = self.registry.policies.make(&self.profile.policy) {
+        let group = &self.shape.groups[0];
+        let layers = self.shape.model_layers();
+        let mut formats: Vec<String> = Vec::new();
+        for head in 0..group.kv_heads {
+            let (k, v) = self.profile.formats_of(Head { layer: 0, layers, head, heads: group.kv_heads });
+            formats.extend([k.to_string(), v.to_string()]);
+        }
+        if let Ok(policy) = self.profile.make_policy(&self.registry.names()) {
             formats.extend(policy.targets().into_iter().flat_map(|(k, v)| [k, v]));
         }
         formats

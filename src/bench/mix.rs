@@ -85,7 +85,7 @@ impl Policy for Mix {
     fn decide(&mut self, pages: &[PageView]) -> Vec<Move> {
         let wrong = pages.iter().filter_map(|page| {
             let format = self.format_of(page);
-            (page.formats.0 != format || page.formats.1 != format).then(|| Move::Convert {
+            (&*page.formats.0 != format || &*page.formats.1 != format).then(|| Move::Convert {
                 sequence: page.sequence,
                 layer: page.layer,
                 kv_head: page.kv_head,
@@ -123,21 +123,26 @@ mod tests {
             .flat_map(|head| (0..1000).map(move |page| (head, page)))
             .map(|(kv_head, page)| PageView {
                 sequence: crate::engine::SeqId(1),
+                group: 0,
                 layer: 0,
                 kv_head,
                 page,
+                page_tokens: 64,
                 formats: ("f16".into(), "f16".into()),
                 age_tokens: 0,
                 references: 1,
                 pinned: false,
+                anchor: false,
+                overridden: false,
             })
             .collect();
-        for Move::Convert { kv_head, page, k, v, .. } in mix.decide(&pages) {
-            pages[kv_head * 1000 + page].formats = (k, v);
+        for m in mix.decide(&pages) {
+            let Move::Convert { kv_head, page, k, v, .. } = m else { panic!("{m:?}") };
+            pages[kv_head * 1000 + page].formats = (k.into(), v.into());
         }
-        let fp8 = pages.iter().filter(|p| p.formats.0 == "fp8").count() as f64 / pages.len() as f64;
+        let fp8 = pages.iter().filter(|p| &*p.formats.0 == "fp8").count() as f64 / pages.len() as f64;
         assert!((fp8 - 0.31).abs() < 0.02, "{fp8}");
-        assert!(pages.iter().all(|p| p.formats.0 != "f16"));
+        assert!(pages.iter().all(|p| &*p.formats.0 != "f16"));
         assert!(mix.decide(&pages).is_empty());
     }
 }

@@ -133,11 +133,11 @@ pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
 
 /// Formats of the pages: one pair, or several by a hash.
 fn profile(cache: &CacheFlags, registry: Registry) -> kvarto::Result<(Profile, Registry)> {
-    let Some(mix) = cache.kv.strip_prefix("mix:") else {
+    let Some(mix) = cache.mix() else {
         return Ok((cache.profile(&registry)?, registry));
     };
     let mix = Mix::parse(mix, &registry.formats)?;
-    let plain = CacheFlags { kv: "f16".into(), ..cache.clone() };
+    let plain = CacheFlags { kv: None, ..cache.clone() };
     let profile = Profile { policy: "mix".into(), ..plain.profile(&registry)? };
     // Rotated rows serve every format, and all pages of a group share a basis.
     let wants = mix.shares().iter().any(|s| registry.formats.by_name(&s.format).is_ok_and(|(_, f)| f.wants_rotation()));
@@ -153,7 +153,7 @@ fn layers(flags: &AttentionFlags, profile: &Profile, registry: &Registry) -> kva
         Some((_, size)) if !size.is_empty() && size.bytes().all(|b| b.is_ascii_digit()) => format!("{}l1", flags.shape),
         _ => flags.shape.clone(),
     };
-    let named = NamedShape::parse(&word, flags.cache.page_tokens)?;
+    let named = NamedShape::parse(&word, profile.page_tokens)?;
     let full = named.shape.groups.into_iter().find(|g| g.kind == kvarto::shape::GroupKind::Full);
     let mut group = full.ok_or_else(|| Error::new(ErrorKind::Usage, format!("{word} has no full attention"), ""))?;
     group.layers = vec![0];
@@ -169,7 +169,7 @@ fn attention(flags: &AttentionFlags, work: Work) -> anyhow::Result<(serde_json::
     let (profile, registry) = profile(&flags.cache, Registry::builtin())?;
     let shape = layers(flags, &profile, &registry)?;
     // A mix names its formats itself: the refusal is to be each one's own.
-    if let Some(mix) = flags.cache.kv.strip_prefix("mix:") {
+    if let Some(mix) = flags.cache.mix() {
         for share in Mix::parse(mix, &registry.formats)?.shares() {
             for side in kvarto::shape::Side::BOTH {
                 registry.formats.by_name(&share.format)?.1.codec(side, shape.groups[0].geometry(side))?;
@@ -202,14 +202,14 @@ fn generate(flags: &GenerateFlags) -> anyhow::Result<(serde_json::Value, String)
     check_depth(flags.depth, flags.tokens, ModelConfig::from_gguf(&gguf)?.context_length)?;
     let (backend, caps) = open(&flags.common)?;
     let load = LoadOptions {
-        page_tokens: flags.cache.page_tokens,
+        page_tokens: profile.page_tokens,
         context_tokens: flags.depth.saturating_add(flags.tokens),
         logit_rows: 1,
         ..LoadOptions::default()
     };
-    let mut model = Model::load(&gguf, backend, profile, registry, &load)?;
+    let mut model = Model::load(&gguf, backend, profile.clone(), registry, &load)?;
     let measured = generation(&mut model, &tokenizer, flags.depth, flags.tokens)?;
-    Ok(report::generation(&flags.model, &flags.cache, &caps, flags.tokens, &measured))
+    Ok(report::generation(&flags.model, (&flags.cache, &profile), &caps, flags.tokens, &measured))
 }
 
 fn open(flags: &CommonFlags) -> kvarto::Result<(Box<dyn Backend>, Caps)> {

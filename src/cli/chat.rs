@@ -74,7 +74,7 @@ pub fn run(command: &ChatCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     }
     let Chosen { backend, why } = backend::open(&wanted, &command.backend)?;
     let caps = backend.caps().clone();
-    let load = LoadOptions { page_tokens: command.cache.page_tokens, logit_rows: 1, ..LoadOptions::default() };
+    let load = LoadOptions { page_tokens: profile.page_tokens, logit_rows: 1, ..LoadOptions::default() };
     let mut model = Model::load(&gguf, backend, profile, registry, &load)?;
     introduce(&mut model, &caps, &why, &path, verbose);
 

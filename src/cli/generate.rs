@@ -104,7 +104,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     let Chosen { backend, why } = backend::open(&wanted, &command.backend)?;
     let caps = backend.caps().clone();
     let load = LoadOptions {
-        page_tokens: command.cache.page_tokens,
+        page_tokens: profile.page_tokens,
         context_tokens: ids.len() + command.max_tokens,
         logit_rows: 1,
         ..LoadOptions::default()
@@ -194,6 +194,7 @@ pub fn introduce(model: &mut Model, caps: &Caps, why: &str, path: &std::path::Pa
     say(&format!("backend   {} ({why})", caps.title()));
     let masked = caps.masked.iter().map(|word| format!(", {word}")).collect::<String>();
     say(&format!("kernels   {} tier{masked}", caps.tier));
+    say(&format!("profile   {}; selector {}, policy {}", p.name, p.selector, p.policy));
     say(&format!(
         "pages     {} tokens; K {} ({}), V {} ({}); first {} and newest {} tokens exact",
         engine.shape().groups[0].page_tokens,
@@ -281,6 +282,10 @@ fn json(
     let caps = backend.caps().clone();
     let device_peak = backend.peak_bytes();
     let on_host = caps.kind == kvarto::backend::BackendKind::Cpu;
+    let pages: Vec<_> =
+        stats.pages.iter().map(|((k, v), pages)| serde_json::json!({"k": k, "v": v, "pages": pages})).collect();
+    let route = |((k, v), r): (&(String, String), &kvarto::engine::Routes)| serde_json::json!({"k": k, "v": v, "decode": r.decode, "prefill": r.prefill});
+    let routes: Vec<_> = stats.routes.iter().map(route).collect();
     serde_json::json!({
         "schema": 1,
         "version": env!("CARGO_PKG_VERSION"),
@@ -312,6 +317,13 @@ fn json(
         "reserved_bytes": stats.memory.allocated(),
         "peak_host_bytes": peak_host_bytes(),
         "peak_device_bytes": if on_host { None } else { Some(device_peak) },
+        "pages": pages,
+        "routes": routes,
+        "moves": {
+            "conversions": stats.conversions, "bytes": stats.moved_bytes, "policy_conversions": stats.policy_pages,
+            "policy_bytes": stats.policy_bytes, "evicted": stats.evicted, "put_off": stats.put_off,
+            "policy_host_s": stats.policy_time.as_secs_f64(),
+        },
         "fallbacks": fallbacks,
     })
 }

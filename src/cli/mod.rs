@@ -12,6 +12,7 @@ mod mask_flags;
 pub mod models;
 mod output;
 mod plan;
+mod profiles;
 mod report;
 mod sampling_flags;
 
@@ -39,6 +40,8 @@ enum Command {
     Chat(Box<chat::ChatCommand>),
     /// List, fetch and look into models
     Models(models::ModelsCommand),
+    /// List what a cache can do by name, and print one of them
+    Profiles(profiles::ProfilesCommand),
     /// What a cache takes by context, and the context that a budget holds
     Plan(plan::PlanCommand),
     /// Measure attention (checked first) and generation (timed only)
@@ -73,6 +76,7 @@ pub fn main() -> ExitCode {
         Command::Generate(command) => (command.json, generate::run(&command, cli.verbose)),
         Command::Chat(command) => (false, chat::run(&command, cli.verbose)),
         Command::Models(command) => (command.json(), models::run(command).map(|()| ExitCode::SUCCESS)),
+        Command::Profiles(command) => (command.json(), profiles::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Plan(command) => (command.json, plan::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Bench(command) => (command.json(), bench::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Doctor(command) => (command.json, doctor::run(&command)),

@@ -47,18 +47,19 @@ const CONTEXTS: [u64; 4] = [4096, 8192, 32_768, 131_072];
 pub fn run(command: &PlanCommand) -> anyhow::Result<()> {
     let registry = Registry::builtin();
     let profile = command.cache.profile(&registry)?;
-    let named = named_shape(&command.shape, command.cache.page_tokens)?;
+    let named = named_shape(&command.shape, profile.page_tokens)?;
     let contexts = if command.context.is_empty() { CONTEXTS.to_vec() } else { command.context.clone() };
     let most = contexts.iter().copied().max().unwrap_or(0);
     check_size(&named, most, command.batch)?;
     let estimator = Estimator::new(&named.shape, &profile, &registry)?;
     let plain = Estimator::new(&named.shape, &Profile::dense(), &registry)?;
+    let eight = Estimator::new(&named.shape, &Profile::formats("fp8", "fp8"), &registry)?.bytes_per_token().0;
     let rows = contexts.iter().map(|&tokens| Row { tokens, footprint: estimator.at(tokens) }).collect();
     let fitting = command.budget.map(|budget| {
         let left = (budget.as_u64() / command.batch).saturating_sub(named.other.bytes);
         (budget.as_u64(), estimator.context_within(left, MOST_TOKENS))
     });
-    let plan = Plan { command, profile, named, per_token: estimator.bytes_per_token(), plain, rows, fitting };
+    let plan = Plan { command, profile, named, per_token: estimator.bytes_per_token(), plain, eight, rows, fitting };
     Ok(output::write(&if command.json {
         output::json(&plan.json(), true)
     } else {
@@ -106,6 +107,8 @@ struct Plan<'a> {
     per_token: (f64, f64),
     /// The same cache at 16 bits.
     plain: Estimator,
+    /// Bytes of pages that a token takes at 8 bits.
+    eight: f64,
     rows: Vec<Row>,
     /// The budget, and the context that fits.
     fitting: Option<(u64, u64)>,
@@ -132,14 +135,15 @@ impl Plan<'_> {
             let OtherState { layers, bytes: state } = named.other;
             line("", format!("{layers} layers of other state: {} a sequence, whatever its length", bytes(state)));
         }
-        line("pages", format!("{} tokens, k={} v={}", command.cache.page_tokens, profile.k, profile.v));
+        line("profile", format!("{}; selector {}, policy {}", profile.name, profile.selector, profile.policy));
+        line("pages", format!("{} tokens, k={} v={}", profile.page_tokens, profile.k, profile.v));
         let (sink, tail) = (profile.exact_sink_tokens, profile.exact_tail_tokens);
         line("", format!("the first {sink} and the newest {tail} tokens exact; basis {}", self.basis()));
         let (slots, metadata) = self.per_token;
         let plain = self.plain.bytes_per_token().0;
         let times = (slots > 0.0).then(|| plain / slots);
         let ratio = format!("{} times as many at 16 bits", figure(times));
-        line("a token", format!("{:.2} KiB, {ratio}; metadata {metadata:.0} bytes", slots / 1024.0));
+        line("a token", format!("{:.2} KiB in the long run, {ratio}; metadata {metadata:.0} bytes", slots / 1024.0));
         let batch = command.batch;
         let _ = writeln!(
             out,
@@ -163,6 +167,18 @@ impl Plan<'_> {
         }
         if batch > 1 {
             let _ = writeln!(out, "for {batch} sequences together");
+        }
+        out += "\n   context  KiB a token  x at 16 bits  x at fp8  pages by k/v\n";
+        for Row { tokens, footprint } in &self.rows {
+            let each = footprint.slot_bytes() as f64 / *tokens as f64;
+            let times = |of: f64| figure((each > 0.0).then(|| of / each));
+            let all: u64 = footprint.pages.values().map(|p| p.pages).sum();
+            let share = |pages: u64| pages as f64 / all.max(1) as f64 * 100.0;
+            let pages: Vec<String> =
+                footprint.pages.iter().map(|((k, v), p)| format!("{:.2}% {k}/{v}", share(p.pages))).collect();
+            let (plain, eight) = (times(plain), times(self.eight));
+            let _ =
+                writeln!(out, "{tokens:>10}  {:>11.2}  {plain:>12}  {eight:>8}  {}", each / 1024.0, pages.join(", "));
         }
         if let Some((budget, tokens)) = self.fitting {
             let each = if batch > 1 { format!(" for each of {batch} sequences") } else { String::new() };
@@ -212,6 +228,7 @@ impl Plan<'_> {
                     "metadata_bytes": f.metadata_bytes * batch,
                     "other_state_bytes": other.bytes * batch,
                     "total_bytes": (f.total_bytes() + other.bytes) * batch,
+                    "slot_bytes_per_token": f.slot_bytes() as f64 / *tokens as f64,
                     "f16_slot_bytes": self.plain.at(*tokens).slot_bytes() * batch,
                     "resident_bits_per_value": f.resident_bits_per_value(),
                     "metadata_bits_per_value": f.metadata_bits_per_value(),
@@ -224,12 +241,14 @@ impl Plan<'_> {
                 "other_state": {"layers": other.layers, "bytes": other.bytes}},
             "kv": {"k": self.profile.k, "v": self.profile.v},
             "basis": self.profile.k_basis,
-            "page_tokens": self.command.cache.page_tokens,
+            "profile": self.profile.name,
+            "policy": self.profile.policy,
+            "page_tokens": self.profile.page_tokens,
             "exact_sink_tokens": self.profile.exact_sink_tokens,
             "exact_tail_tokens": self.profile.exact_tail_tokens,
             "batch": batch,
             "bytes_per_token": {"slots": self.per_token.0, "metadata": self.per_token.1,
-                "f16_slots": self.plain.bytes_per_token().0},
+                "f16_slots": self.plain.bytes_per_token().0, "fp8_slots": self.eight},
             "contexts": rows,
             "budget": self.fitting.map(|(bytes, tokens)| json!({"bytes": bytes, "context_tokens": tokens})),
         })

@@ -43,6 +43,19 @@ pub enum Event {
         /// `sealed`, `reopened`, or a policy's word.
         reason: &'static str,
     },
+    /// A policy took a page from a sequence; it is free unless another sequence holds it.
+    PageEvicted {
+        /// Which sequence.
+        sequence: SeqId,
+        /// Cache group.
+        group: usize,
+        /// Page: index of its descriptor.
+        page: u32,
+        /// Its number in the sequence.
+        number: usize,
+        /// The policy's word.
+        reason: &'static str,
+    },
     /// A sequence let go of pages behind a window; they are free unless another sequence holds them.
     PagesLeftBehind {
         /// Which sequence.

@@ -16,8 +16,8 @@ pub(crate) struct StoredPage {
 }
 
 impl Engine {
-    /// The words of the side plane `plane` of every page that a sequence holds of a layer's KV head, in order. Waits for
-    /// the device; for tests and tools. What a selector reads on the device is the same.
+    /// The words of the side plane `plane` of every page that a sequence holds of a layer's KV head, in order, evicted
+    /// ones left out. Waits for the device; for tests and tools. What a selector reads on the device is the same.
     ///
     /// # Errors
     /// `Shape` for an unknown sequence, layer or head, `Usage` for a plane that neither selector nor policy declared, and
@@ -30,7 +30,8 @@ impl Engine {
             return Err(Error::new(ErrorKind::Shape, format!("KV head {kv_head} of {heads}"), "heads count from 0"));
         }
         let place = group.planes.place(plane)?;
-        let pages = self.sequence(seq)?.groups[index].pages[at * heads + kv_head].clone();
+        let row = &self.sequence(seq)?.groups[index].pages[at * heads + kv_head];
+        let pages: Vec<_> = row.iter().copied().flatten().collect();
         if place.words == 0 {
             return Ok(vec![Vec::new(); pages.len()]);
         }
@@ -73,8 +74,8 @@ impl Engine {
         let mut stored = Vec::with_capacity(pages.len());
         for row in &pages {
             let mut of_row = Vec::with_capacity(row.len());
-            for (at, &id) in row.iter().enumerate() {
-                let at = first + at;
+            for (at, id) in row.iter().enumerate() {
+                let (at, Some(id)) = (first + at, *id) else { continue };
                 let slots = self.groups[group].pool.page(id).slots();
                 let held = logical.saturating_sub(at * size).min(size);
                 let mut page = StoredPage { formats: Default::default(), rows: Default::default() };

@@ -15,6 +15,8 @@ pub(super) enum Done {
     Replaced { seq: SeqId, group: usize, row: usize, at: usize, old: PageId },
     /// Page `at` of the sequence, a sealed one, was replaced by an open one in a row; the old one's reference goes to the waiting entry.
     Reopened { seq: SeqId, group: usize, row: usize, at: usize, old: PageId },
+    /// Page `at` of the sequence was evicted from a row; it keeps its reference until the step is accepted.
+    Evicted { seq: SeqId, group: usize, row: usize, at: usize, page: PageId },
     /// A descriptor was edited.
     Edited { group: usize, page: PageId, before: PageDescriptor },
     /// A sequence's lengths moved.
@@ -39,6 +41,7 @@ impl Journal {
         for done in self.0 {
             match done {
                 Done::Replaced { group, old, .. } => groups[group].pool.release(old),
+                Done::Evicted { group, page, .. } => groups[group].pool.release(page),
                 Done::Pending { group, waiting } => {
                     waiting.iter().for_each(|w| groups[group].pool.release(w.source));
                 }
@@ -51,11 +54,12 @@ impl Journal {
 impl Engine {
     /// Takes back everything in the journal, newest first.
     pub(super) fn roll_back(&mut self, journal: Journal) {
+        self.asked = None;
         for done in journal.0.into_iter().rev() {
             match done {
                 Done::Changed { group, change } => self.groups[group].pool.undo(&change),
                 Done::Pushed { seq, group, row } => {
-                    if let Some(page) = self.row(seq, group, row).and_then(Vec::pop) {
+                    if let Some(page) = self.row(seq, group, row).and_then(Vec::pop).flatten() {
                         self.groups[group].pool.discard(page);
                     }
                 }
@@ -64,6 +68,12 @@ impl Engine {
                     let fresh = held.map(|page| std::mem::replace(page, old));
                     if let Some(page) = fresh {
                         self.groups[group].pool.discard(page);
+                    }
+                }
+                Done::Evicted { seq, group, row, at, page } => {
+                    let held = self.sequences.get_mut(&seq).and_then(|s| s.groups[group].place_mut(row, at));
+                    if let Some(place) = held {
+                        *place = Some(page);
                     }
                 }
                 Done::Edited { group, page, before } => self.groups[group].pool.edit(page, |d| *d = before),
@@ -87,7 +97,7 @@ impl Engine {
         }
     }
 
-    fn row(&mut self, seq: SeqId, group: usize, row: usize) -> Option<&mut Vec<PageId>> {
+    fn row(&mut self, seq: SeqId, group: usize, row: usize) -> Option<&mut Vec<Option<PageId>>> {
         self.sequences.get_mut(&seq).map(|s| &mut s.groups[group].pages[row])
     }
 }

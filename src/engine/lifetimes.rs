@@ -23,7 +23,7 @@ impl Engine {
     fn share(&mut self, seq: SeqId) -> Result<SeqId> {
         let copy = self.sequence(seq)?.clone();
         for (group, rows) in self.groups.iter_mut().zip(&copy.groups) {
-            rows.pages.iter().flatten().for_each(|&page| group.pool.retain(page));
+            rows.all().for_each(|page| group.pool.retain(page));
         }
         Ok(self.insert(copy))
     }
@@ -62,9 +62,10 @@ impl Engine {
     }
 
     fn forget(&mut self, seq: SeqId) -> Result<()> {
+        self.asked = None;
         let Some(sequence) = self.sequences.remove(&seq) else { return Err(unknown(seq)) };
         for (index, rows) in sequence.groups.iter().enumerate() {
-            rows.pages.iter().flatten().for_each(|&page| self.groups[index].pool.release(page));
+            rows.all().for_each(|page| self.groups[index].pool.release(page));
             self.drop_stale(index);
             if !sequence.pins.is_empty() {
                 self.mark_pins(index, rows, 0);
@@ -135,10 +136,11 @@ impl Engine {
     /// sealed one stays until the next step has read it. Pins end where the tokens do.
     ///
     /// # Errors
-    /// `Shape` beyond the tokens held, or when the next row's window is no longer wholly held (see
-    /// [`Engine::held`]; 0 is always allowed); `OutOfPages` or `OutOfMemory` when a page cannot be reopened. Nothing has
-    /// changed then.
+    /// `Shape` beyond the tokens held, within an evicted page, or when the next row's window is no longer wholly held
+    /// (see [`Engine::held`]; 0 is always allowed); `OutOfPages` or `OutOfMemory` when a page cannot be reopened.
+    /// Nothing has changed then.
     pub fn truncate(&mut self, seq: SeqId, logical: u32) -> Result<()> {
+        self.asked = None;
         let length = self.sequence(seq)?.logical;
         if logical > length {
             return Err(beyond("truncate", logical, length));
@@ -158,6 +160,8 @@ impl Engine {
         let pins = sequence.pins.len();
         sequence.pins.iter_mut().for_each(|p| p.range.end = p.range.end.min(logical));
         sequence.pins.retain(|p| p.range.start < p.range.end);
+        sequence.anchors.iter_mut().for_each(|r| r.end = r.end.min(logical));
+        sequence.anchors.retain(|r| r.start < r.end);
         for index in 0..self.groups.len() {
             let Some(sequence) = self.sequences.get_mut(&seq) else { return Err(unknown(seq)) };
             let (group, held) = (&mut self.groups[index], &mut sequence.groups[index]);
@@ -167,9 +171,9 @@ impl Engine {
             let before = (pins > 0).then(|| held.clone());
             for row in &mut held.pages {
                 let kept = keep.saturating_sub(held.first).min(row.len());
-                row.drain(kept..).for_each(|page| group.pool.release(page));
-                let open = whole.checked_sub(held.first).and_then(|at| row.get(at));
-                if let Some(&page) = open.filter(|&&p| group.pool.page(p).references == 1) {
+                row.drain(kept..).flatten().for_each(|page| group.pool.release(page));
+                let open = whole.checked_sub(held.first).and_then(|at| row.get(at).copied().flatten());
+                if let Some(page) = open.filter(|&p| group.pool.page(p).references == 1) {
                     group.pool.edit(page, |d| d.valid_tokens = (logical as usize % size) as u16);
                 }
             }
@@ -207,6 +211,22 @@ impl Engine {
             }
         }
         sequence.pins.push(Pin { range, reason: reason.into() });
+        self.asked = None;
+        Ok(())
+    }
+
+    /// Marks the tokens of `range` as an anchor, such as a system message: policies that know anchors keep their pages
+    /// in the formats of sealing. Unlike a pin it keeps no page from being sealed, and a policy may do otherwise. The
+    /// tokens may come later; the mark ends where a truncation cuts them off.
+    ///
+    /// # Errors
+    /// `Shape` for an unknown sequence or an empty or reversed range.
+    pub fn anchor(&mut self, seq: SeqId, range: std::ops::Range<u32>) -> Result<()> {
+        if range.start >= range.end {
+            return Err(Error::new(ErrorKind::Shape, format!("anchor {range:?} holds no token"), "give start < end"));
+        }
+        self.sequence_mut(seq)?.anchors.push(range);
+        self.asked = None;
         Ok(())
     }
 
@@ -222,7 +242,6 @@ impl Engine {
     fn reopen(&mut self, seq: SeqId, logical: u32, journal: &mut Journal) -> Result<()> {
         for index in 0..self.groups.len() {
             let size = self.groups[index].shape.page_tokens;
-            let heads = self.groups[index].shape.kv_heads;
             let (page, keep) = (logical as usize / size, logical as usize % size);
             if keep == 0 {
                 continue;
@@ -233,7 +252,7 @@ impl Engine {
                 if !self.groups[index].pool.page(old).descriptor.sealed() {
                     continue;
                 }
-                let (k, v) = self.groups[index].open[row / heads];
+                let (k, v) = self.groups[index].open[row];
                 let group = &mut self.groups[index];
                 let fresh = group.with_pool(self.backend.as_mut(), |pool, backing| {
                     pool.allocate(k, v, (page * size) as u32, backing)

@@ -11,6 +11,7 @@ mod policies;
 mod prepare;
 mod registry;
 mod sequence;
+mod settled;
 mod sides;
 mod stats;
 mod step;
@@ -22,7 +23,7 @@ pub use events::{Event, Subscription};
 pub(crate) use inspect::StoredPage;
 pub use registry::Registry;
 pub use sequence::{Lengths, SeqId};
-pub use stats::{Memory, Stats};
+pub use stats::{Memory, Routes, Stats};
 pub use step::{Input, Output, Step, StepReport};
 pub use storage::AttentionOptions;
 pub use taps::{TapCall, TapMemory, TapPlanes};
@@ -60,7 +61,13 @@ pub struct EngineOptions {
     /// Tensors of its forward pass that the caller gives in every step with [`Step::tap`]. A selector or policy that needs
     /// others is refused.
     pub taps: Vec<TapOffer>,
+    /// Bytes that a policy's moves may read and write in one step, or as many as the step's rows take at 16 bits if
+    /// that is more; `None` for [`MOVE_BYTES`]. A page moves in any case. What is left over waits for later steps.
+    pub move_bytes: Option<u64>,
 }
+
+/// Bytes of a policy's moves in a step where the options say nothing.
+pub const MOVE_BYTES: u64 = 16 << 20;
 
 /// Rows of one sequence in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +100,9 @@ pub struct Engine {
     counters: stats::Counters,
     broken: Option<Error>,
     model_hash: Option<String>,
+    /// What the policy said last, as long as it stands.
+    asked: Option<policies::Asked>,
+    move_bytes: u64,
     taps: Taps,
     /// Memory of the selector and the policy.
     user_buffers: taps::UserBuffers,
@@ -122,15 +132,17 @@ impl Engine {
         options: EngineOptions,
     ) -> Result<Self> {
         shape.validate()?;
-        let selector = registry.selectors.by_name(&profile.selector)?.clone();
-        let policy = registry.policies.make(&profile.policy)?;
+        let selector = profile.make_selector(&registry.names())?;
+        let policy = profile.make_policy(&registry.names())?;
         let wanted = Wanted::of(selector.as_ref(), policy.as_ref(), &shape);
         let taps = Taps::new(&shape, &wanted, &options.taps)?;
         let budget = Budget::new(options.kv_budget_bytes);
+        let layers = shape.model_layers();
         let mut groups: Vec<Group> = Vec::with_capacity(shape.groups.len());
         for (i, group) in shape.groups.iter().enumerate() {
             let attention = options.attention.get(i).cloned().unwrap_or_default();
-            match Group::new(backend.as_mut(), group, &profile, &registry, &options, &attention, &budget, &wanted) {
+            let cache = storage::GroupOptions { layers, policy: policy.as_ref(), budget: &budget, wanted: &wanted };
+            match Group::new(backend.as_mut(), group, &profile, &registry, &options, &attention, &cache) {
                 Ok(group) => groups.push(group),
                 Err(error) => {
                     groups.iter_mut().for_each(|g| g.release(backend.as_mut()));
@@ -154,6 +166,8 @@ impl Engine {
             counters: stats::Counters::default(),
             broken: None,
             model_hash: options.model_hash,
+            asked: None,
+            move_bytes: options.move_bytes.unwrap_or(MOVE_BYTES),
             taps,
             user_buffers: taps::UserBuffers::new(),
             tap_steps: 0,
@@ -226,14 +240,21 @@ impl Engine {
             .groups
             .iter()
             .map(|g| Rows { pages: vec![Vec::new(); g.shape.layers.len() * g.shape.kv_heads], ..Rows::default() });
-        let sequence =
-            Sequence { logical: 0, committed: 0, groups: groups.collect(), ids: Vec::new(), pins: Vec::new() };
+        let sequence = Sequence {
+            logical: 0,
+            committed: 0,
+            groups: groups.collect(),
+            ids: Vec::new(),
+            pins: Vec::new(),
+            anchors: Vec::new(),
+        };
         let id = self.insert(sequence);
         self.listeners.send(Event::SequenceCreated { sequence: id });
         Ok(id)
     }
 
     fn insert(&mut self, sequence: Sequence) -> SeqId {
+        self.asked = None;
         self.next_sequence += 1;
         let id = SeqId(self.next_sequence);
         self.sequences.insert(id, sequence);

@@ -22,6 +22,19 @@ pub(super) enum Transfer {
     Record { from: u32, to: u32 },
 }
 
+impl Transfer {
+    /// Bytes that it reads and writes.
+    pub fn bytes(&self, pool: &Pool) -> u64 {
+        let slot = |key: &SegmentKey| pool.slot_size(key.side, key.format);
+        let place = |place: &Place| slot(&place.first.0) + place.further.as_ref().map_or(0, |(key, _)| slot(key));
+        match self {
+            Transfer::Copy { from, to } => slot(&from.0) + slot(&to.0),
+            Transfer::Convert { from, to, .. } => place(from) + place(to),
+            Transfer::Record { .. } => 2 * pool.record_bytes(),
+        }
+    }
+}
+
 /// One side of a page: format, first slot, and the slot of its further part where it is in two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {

@@ -26,6 +26,8 @@ pub(super) struct Prepared {
     pub transfers: Vec<[Vec<Transfer>; 2]>,
     /// What listeners will hear when the step is done.
     pub events: Vec<Event>,
+    /// What the policy moved.
+    pub policy: super::policies::Moved,
 }
 
 impl Engine {
@@ -67,7 +69,7 @@ impl Engine {
             }
         }
         self.counters.deferred = 0;
-        self.apply_policy(rows, journal, &mut moved, &mut events)?;
+        let policy = self.apply_policy(rows, journal, &mut moved, &mut events)?;
         let mut plan_sequences: Vec<Vec<PlanSequence>> = vec![Vec::new(); self.groups.len()];
         let mut row_start = 0;
         for r in rows {
@@ -97,7 +99,7 @@ impl Engine {
         let plans =
             (0..self.groups.len()).map(|g| self.plan_group(g, rows, &plan_sequences[g])).collect::<Result<_>>()?;
         let rows = rows.to_vec();
-        Ok(Prepared { rows, tokens: Vec::new(), total_rows: row_start, plans, transfers: moved, events })
+        Ok(Prepared { rows, tokens: Vec::new(), total_rows: row_start, plans, transfers: moved, events, policy })
     }
 
     fn plan_group(&self, index: usize, rows: &[SeqRows], sequences: &[PlanSequence]) -> Result<StepPlan> {
@@ -132,7 +134,6 @@ impl Engine {
         events: &mut Vec<Event>,
     ) -> Result<()> {
         let size = self.groups[index].shape.page_tokens;
-        let heads = self.groups[index].shape.kv_heads;
         let limit = |s: &Sequence| (s.committed as usize).saturating_sub(self.profile.exact_tail_tokens) / size;
         let sequence = self.sequence(seq)?;
         let held = &sequence.groups[index];
@@ -166,7 +167,7 @@ impl Engine {
         due.sort_unstable();
         let mut left = due.len();
         for (page, row, id) in due {
-            let (k, v) = self.groups[index].sealed[row / heads];
+            let (k, v) = self.groups[index].sealed[row];
             if !self.change_if_room(index, id, k, v, "sealed", journal, moves, events)? {
                 sealed_to = sealed_to.min(page);
                 self.counters.deferred += left as u64 - 1;
@@ -265,13 +266,12 @@ impl Engine {
         }
         let logical = self.sequence(r.seq)?.logical as usize;
         let size = self.groups[index].shape.page_tokens;
-        let heads = self.groups[index].shape.kv_heads;
         let end = logical + r.rows as usize;
         for page in logical / size..end.div_ceil(size) {
             let valid = (end - page * size).min(size) as u16;
             let (used, first_position) = (logical.saturating_sub(page * size).min(size), (page * size) as u32);
             for row in 0..self.sequence(r.seq)?.groups[index].pages.len() {
-                let (k, v) = self.groups[index].open[row / heads];
+                let (k, v) = self.groups[index].open[row];
                 let held = self.sequence(r.seq)?.groups[index].page(row, page);
                 let id = match held {
                     Some(id) if self.groups[index].pool.page(id).references == 1 => {
@@ -291,7 +291,7 @@ impl Engine {
                             let pool = &self.groups[index].pool;
                             moves.extend(copies(pool, old, fresh, used as u32));
                         } else {
-                            rows.pages[row].push(fresh);
+                            rows.pages[row].push(Some(fresh));
                             journal.0.push(Done::Pushed { seq: r.seq, group: index, row });
                         }
                         fresh
@@ -322,7 +322,7 @@ impl PageSource for Source<'_> {
         self.sequences[sequence].groups[self.index].first
     }
 
-    fn pages(&self, sequence: usize, layer: usize, kv_head: usize) -> &[PageId] {
+    fn pages(&self, sequence: usize, layer: usize, kv_head: usize) -> &[Option<PageId>] {
         &self.sequences[sequence].groups[self.index].pages[layer * self.group.shape.kv_heads + kv_head]
     }
 

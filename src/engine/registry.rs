@@ -2,8 +2,9 @@
 
 use crate::error::Result;
 use crate::format::{Format, FormatRegistry};
-use crate::policy::{Policy, PolicyRegistry};
-use crate::select::{Selector, SelectorRegistry};
+use crate::policy::{self, MakePolicy, Policy, PolicyRegistry};
+use crate::profile::Names;
+use crate::select::{MakeSelector, Selector, SelectorRegistry};
 use std::sync::Arc;
 
 /// Formats, selectors and policies that an engine may use.
@@ -45,16 +46,38 @@ impl Registry {
         Ok(self)
     }
 
-    /// Adds a policy; `make` makes one for each engine that names it.
+    /// Adds a selector that is made from a profile's parameters.
+    ///
+    /// # Errors
+    /// `Usage` when the name is taken.
+    pub fn with_selector_maker(mut self, name: &str, make: MakeSelector) -> Result<Self> {
+        self.selectors = self.selectors.with_maker(name, make)?;
+        Ok(self)
+    }
+
+    /// Adds a policy without parameters; `make` makes one for each engine that names it.
     ///
     /// # Errors
     /// `Usage` when the name is taken.
     pub fn with_policy<P: Policy + 'static>(
-        mut self,
+        self,
         name: &str,
         make: impl Fn() -> P + Send + Sync + 'static,
     ) -> Result<Self> {
-        self.policies = self.policies.with(name, Arc::new(move || Box::new(make())))?;
+        self.with_policy_maker(name, policy::plain(name, move || Box::new(make())))
+    }
+
+    /// Adds a policy that is made from a profile's parameters.
+    ///
+    /// # Errors
+    /// `Usage` when the name is taken.
+    pub fn with_policy_maker(mut self, name: &str, make: MakePolicy) -> Result<Self> {
+        self.policies = self.policies.with(name, make)?;
         Ok(self)
+    }
+
+    /// What names in a profile stand for.
+    pub fn names(&self) -> Names<'_> {
+        Names { formats: &self.formats, selectors: &self.selectors, policies: &self.policies }
     }
 }

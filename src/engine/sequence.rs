@@ -9,8 +9,9 @@ pub struct SeqId(pub u64);
 /// A sequence's pages in one cache group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rows {
-    /// Pages by `layer in group × KV heads + KV head`, then by page in sequence, from page `first` on.
-    pub pages: Vec<Vec<PageId>>,
+    /// Pages by `layer in group × KV heads + KV head`, then by page in sequence, from page `first` on; `None` for one
+    /// that was evicted.
+    pub pages: Vec<Vec<Option<PageId>>>,
     /// Pages of the sequence before this one are gone: they lay behind the group's window.
     pub first: usize,
     /// Slot of its means, when the group's basis removes one.
@@ -24,19 +25,40 @@ pub(super) struct Rows {
 impl Rows {
     /// Page `page` of the sequence, if it is held.
     pub fn page(&self, row: usize, page: usize) -> Option<PageId> {
-        self.pages.get(row)?.get(page.checked_sub(self.first)?).copied()
+        self.pages.get(row)?.get(page.checked_sub(self.first)?).copied()?
     }
 
     /// The place of page `page` of the sequence, if it is held.
     pub fn page_mut(&mut self, row: usize, page: usize) -> Option<&mut PageId> {
+        self.place_mut(row, page)?.as_mut()
+    }
+
+    /// The place of page `page` of the sequence, evicted or not.
+    pub fn place_mut(&mut self, row: usize, page: usize) -> Option<&mut Option<PageId>> {
         self.pages.get_mut(row)?.get_mut(page.checked_sub(self.first)?)
+    }
+
+    /// Every page held, of all rows.
+    pub fn all(&self) -> impl Iterator<Item = PageId> {
+        self.pages.iter().flatten().copied().flatten()
+    }
+
+    /// Pages evicted, of all rows.
+    pub fn evicted(&self) -> usize {
+        self.pages.iter().flatten().filter(|page| page.is_none()).count()
+    }
+
+    /// A row in which page `page` of the sequence was evicted.
+    pub fn evicted_row(&self, page: usize) -> Option<usize> {
+        let at = page.checked_sub(self.first)?;
+        self.pages.iter().position(|row| matches!(row.get(at), Some(None)))
     }
 
     /// Those of the sequence's pages `pages` that a row holds, with their numbers in the sequence.
     pub fn numbered(&self, row: usize, pages: std::ops::Range<usize>) -> impl Iterator<Item = (usize, PageId)> {
         let held = self.pages.get(row).map_or(&[][..], Vec::as_slice);
         let (first, end) = (self.first, pages.end.min(self.first + held.len()));
-        (pages.start.max(first)..end).map(move |page| (page, held[page - first]))
+        (pages.start.max(first)..end).filter_map(move |page| Some((page, held[page - first]?)))
     }
 }
 
@@ -60,6 +82,8 @@ pub(super) struct Sequence {
     pub ids: Vec<u32>,
     /// Ranges kept as they are.
     pub pins: Vec<Pin>,
+    /// Ranges that policies are to take for anchors.
+    pub anchors: Vec<std::ops::Range<u32>>,
 }
 
 impl Sequence {
@@ -73,6 +97,11 @@ impl Sequence {
     /// Whether any token of `[start, end)` is pinned.
     pub fn pinned(&self, start: u32, end: u32) -> bool {
         self.pins.iter().any(|p| p.range.start < end && start < p.range.end)
+    }
+
+    /// Whether any token of `[start, end)` is marked as an anchor.
+    pub fn anchored(&self, start: u32, end: u32) -> bool {
+        self.anchors.iter().any(|r| r.start < end && start < r.end)
     }
 }
 

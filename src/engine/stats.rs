@@ -2,8 +2,10 @@
 
 use super::{Engine, SeqId};
 use crate::error::Result;
+use crate::format::FormatId;
 use crate::page::{NONE, PageDescriptor};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Sums over the steps so far.
 #[derive(Clone, Debug, Default)]
@@ -14,9 +16,24 @@ pub(super) struct Counters {
     pub reopened: u64,
     /// Conversions that the newest step had no room for.
     pub deferred: u64,
+    /// Bytes that all transfers read and wrote.
+    pub moved_bytes: u64,
+    /// What policies did; the newest step's moves put off.
+    pub policy: super::policies::Moved,
+    /// Attention dispatches by the formats of the pages that they read.
+    pub routes: BTreeMap<(FormatId, FormatId), Routes>,
     /// Decoding steps, and the sum of their bits read by cached value.
     pub decode_steps: u64,
     pub read_bits_sum: f64,
+}
+
+/// Dispatches of attention over pages of one pair of formats, which each read as they are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Routes {
+    /// By the kernel for decoding rows.
+    pub decode: u64,
+    /// By the kernel for tiles of rows.
+    pub prefill: u64,
 }
 
 /// Bytes of an engine's buffers. `allocated()` equals what the backend counts for them.
@@ -70,6 +87,22 @@ pub struct Stats {
     pub reopened: u64,
     /// Conversions that were due in the newest step and had no room: they wait for a later one.
     pub deferred: u64,
+    /// Bytes read and written so far to seal, convert, reopen and copy pages.
+    pub moved_bytes: u64,
+    /// Of the conversions, those that the policy asked for; their bytes; pages it evicted.
+    pub policy_pages: u64,
+    /// Bytes of the policy's conversions.
+    pub policy_bytes: u64,
+    /// Pages that the policy took from a sequence, a shared one's once for each.
+    pub evicted: u64,
+    /// The policy's moves that were beyond the newest step's bound ([`super::EngineOptions::move_bytes`]) and wait.
+    pub put_off: u64,
+    /// The host's time for asking the policy and preparing its moves. The device's is that of the kernels `convert` and
+    /// `copy_slots` in [`crate::backend::Backend::take_times`].
+    pub policy_time: Duration,
+    /// Attention dispatches by (K format, V format): every page is read by a kernel of its own formats, none by way of
+    /// another.
+    pub routes: BTreeMap<(String, String), Routes>,
     /// Cached values, a shared page's once.
     pub cached_values: u64,
     /// Bits of slots in use a cached value.
@@ -117,12 +150,19 @@ impl Engine {
             conversions: self.counters.conversions,
             reopened: self.counters.reopened,
             deferred: self.counters.deferred,
+            moved_bytes: self.counters.moved_bytes,
+            policy_pages: self.counters.policy.pages,
+            policy_bytes: self.counters.policy.bytes,
+            evicted: self.counters.policy.evicted,
+            put_off: self.counters.policy.put_off,
+            policy_time: self.counters.policy.time,
             memory: self.memory(),
             ..Stats::default()
         };
+        let name = |id| self.registry.formats.get(id).map_or_else(|| "?".to_string(), |f| f.name().to_string());
+        stats.routes = self.counters.routes.iter().map(|(&(k, v), &routes)| ((name(k), name(v)), routes)).collect();
         let mut metadata_bytes = 0u64;
         for (index, group) in self.groups.iter().enumerate() {
-            let name = |id| self.registry.formats.get(id).map_or_else(|| "?".to_string(), |f| f.name().to_string());
             let per_token = (group.shape.k_dim + group.shape.v_dim) as u64;
             for (_, page) in group.pool.live() {
                 let d = &page.descriptor;
@@ -173,6 +213,11 @@ impl Engine {
         for seq in sequences {
             for (group, held) in self.groups.iter().zip(self.held(seq)?) {
                 values += u64::from(held.end - held.start) * group.shape.values_per_token() as u64;
+            }
+            for (group, rows) in self.groups.iter().zip(&self.sequence(seq)?.groups) {
+                // Pages that were evicted were full.
+                let values_of_page = group.shape.page_tokens * (group.shape.k_dim + group.shape.v_dim);
+                values -= (rows.evicted() * values_of_page) as u64;
             }
         }
         Ok(values)

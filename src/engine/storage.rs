@@ -1,7 +1,8 @@
 //! What an engine holds on the device for one cache group: segments, descriptors, tables and workspace.
 
 use super::registry::Registry;
-use super::sides::{in_parts, side_basis};
+use super::settled::Settled;
+use super::sides::{heads, in_parts, side_basis};
 use crate::backend::{Backend, BufferId, BufferSlice, CodecUse};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
@@ -9,6 +10,7 @@ use crate::kernel::attention::AttentionShape;
 use crate::kernel::{MeanPlace, SideBases};
 use crate::needs::{PlaneSet, Wanted};
 use crate::page::{Backing, Budget, PageDescriptor, Pool, SegmentKey, SlotSpec};
+use crate::policy::Policy;
 use crate::profile::Profile;
 use crate::shape::{CacheGroup, GroupKind, Side};
 use std::collections::{BTreeMap, HashMap};
@@ -89,10 +91,12 @@ pub(super) struct Group {
     pub bases: SideBases,
     pub pool: Pool,
     pub codecs: BTreeMap<(Side, FormatId), CodecUse>,
-    /// Formats of open pages, by layer in group.
+    /// Formats of open pages, by `layer in group × KV heads + KV head`; those of a layer are alike.
     pub open: Vec<(FormatId, FormatId)>,
-    /// Formats of sealed pages, by layer in group.
+    /// Formats of sealed pages, by the same.
     pub sealed: Vec<(FormatId, FormatId)>,
+    /// Rows whose formats an override of the profile names.
+    pub overridden: Vec<bool>,
     pub segments: HashMap<SegmentKey, BufferSlice>,
     /// What is kept with each page beside its slots, and the segments of it.
     pub planes: PlaneSet,
@@ -109,11 +113,20 @@ pub(super) struct Group {
     pub pipelines: HashMap<super::pipelines::Key, crate::backend::PipelineId>,
 }
 
+/// What the groups of an engine have in common.
+#[derive(Clone, Copy)]
+pub(super) struct GroupOptions<'a> {
+    /// Layers of the model.
+    pub layers: usize,
+    pub policy: &'a dyn Policy,
+    pub budget: &'a Budget,
+    pub wanted: &'a [Wanted],
+}
+
 /// Sequences whose means an engine can hold at once.
 pub(super) const MEAN_SLOTS: u32 = 64;
 
 impl Group {
-    #[allow(clippy::too_many_arguments)] // one call site; a struct would only rename the list
     pub fn new(
         backend: &mut dyn Backend,
         shape: &CacheGroup,
@@ -121,10 +134,10 @@ impl Group {
         registry: &Registry,
         options: &super::EngineOptions,
         attention: &AttentionOptions,
-        budget: &Budget,
-        wanted: &[Wanted],
+        cache: &GroupOptions<'_>,
     ) -> Result<Self> {
         shape.validate()?;
+        let GroupOptions { layers, budget, wanted, .. } = *cache;
         let planes = PlaneSet::new(shape, wanted)?;
         let (mut codecs, mut nested) = (BTreeMap::new(), BTreeMap::new());
         for (id, format) in registry.formats.iter() {
@@ -138,25 +151,22 @@ impl Group {
                 codecs.insert((side, id), CodecUse { format: format.name().into(), codec });
             }
         }
-        let (mut open, mut sealed) = (Vec::new(), Vec::new());
-        for &layer in &shape.layers {
-            let (k, v) = profile.layer_formats(layer);
-            let mut pair = [FormatId(0); 2];
-            let mut open_pair = pair;
-            for (i, (side, name)) in [(Side::K, k), (Side::V, v)].into_iter().enumerate() {
-                let (id, format) = registry.formats.by_name(name)?;
+        let (mut open, mut sealed, mut overridden) = (Vec::new(), Vec::new(), Vec::new());
+        for head in heads(shape, layers) {
+            let (k, v) = profile.formats_of(head);
+            for (side, name) in [(Side::K, k), (Side::V, v)] {
                 // Asked again, so that the refusal is the format's own words.
-                format.codec(side, shape.geometry(side))?;
-                pair[i] = id;
-                let open_name = if name == "f32" { "f32" } else { "f16" };
-                open_pair[i] = registry.formats.by_name(open_name)?.0;
+                registry.formats.by_name(name)?.1.codec(side, shape.geometry(side))?;
             }
-            sealed.push((pair[0], pair[1]));
-            open.push((open_pair[0], open_pair[1]));
+            let id = |name: &str| Ok(registry.formats.by_name(name)?.0);
+            sealed.push((id(k)?, id(v)?));
+            let (k, v) = profile.open_formats_of(head);
+            open.push((id(k)?, id(v)?));
+            overridden.push(profile.overridden(head));
         }
         let bases = SideBases {
-            k: side_basis(profile.k_basis.as_deref(), Side::K, profile, shape, registry)?,
-            v: side_basis(profile.v_basis.as_deref(), Side::V, profile, shape, registry)?,
+            k: side_basis(profile.k_basis.as_deref(), Side::K, profile, shape, cache, registry)?,
+            v: side_basis(profile.v_basis.as_deref(), Side::V, profile, shape, cache, registry)?,
         };
         let rows = (shape.layers.len() * shape.kv_heads) as u64;
         let pages = |tokens: usize| (tokens / shape.page_tokens) as u64 + 1;
@@ -174,14 +184,20 @@ impl Group {
                 .fold(w, usize::saturating_add),
             GroupKind::Full => usize::MAX,
         };
+        // Where a policy brings pages elsewhere, segments are sized for what it leaves.
+        let settled = Settled::of(shape, profile, registry, options.context_tokens.min(holds_at_once), cache)?;
+        let moves = settled.moves();
         let slots = codecs
             .iter()
             .map(|(&(side, id), codec)| {
                 let holds = |format| format == id || nested.get(&(side, format)) == Some(&id);
-                let holds_all = sealed.iter().any(|p| holds(if side == Side::K { p.0 } else { p.1 }));
-                let tokens = if holds_all { options.context_tokens.max(exact) } else { exact };
-                let tokens = tokens.min(holds_at_once);
-                let first_slots = rows.saturating_mul(pages(tokens)).min(u64::from(u32::MAX)) as u32;
+                let settled = settled.pages(side, holds);
+                let exact_pages = rows.saturating_mul(pages(exact.min(holds_at_once)));
+                // A chunk's pages pass through the formats of sealing: sealed in the step after, moved in the next, and
+                // their slots free one later.
+                let passing = if moves { exact_pages.saturating_mul(3) } else { rows };
+                let some = |pages: u64| if pages == 0 { 0 } else { pages.saturating_add(passing) };
+                let first_slots = exact_pages.max(some(settled)).min(u64::from(u32::MAX)) as u32;
                 // Of a format in two parts only the further one lies in slots of its own.
                 let [first, further] = codec.codec.parts();
                 let bytes = if further > 0 { further } else { first } as u64 * 4;
@@ -235,6 +251,7 @@ impl Group {
             codecs,
             open,
             sealed,
+            overridden,
             segments: HashMap::new(),
             descriptors: Scratch::new("descriptors"),
             tables: Scratch::new("tables"),

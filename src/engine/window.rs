@@ -35,7 +35,7 @@ impl Engine {
             held.first = first;
             let gone = Rows { pages: gone, first: before, ..Rows::default() };
             let pinned = !sequence.pins.is_empty();
-            gone.pages.iter().flatten().for_each(|&page| group.pool.release(page));
+            gone.all().for_each(|page| group.pool.release(page));
             self.drop_stale(index);
             if pinned {
                 self.mark_pins(index, &gone, before);
@@ -45,7 +45,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Refuses a length whose next row would miss tokens of its window.
+    /// Refuses a length whose next row would miss tokens of its window, or stand in a page that was evicted.
     pub(super) fn check_window(&self, what: &str, seq: SeqId, logical: u32) -> Result<()> {
         // An empty sequence begins anew: its first row sees itself alone.
         if logical == 0 {
@@ -53,6 +53,18 @@ impl Engine {
         }
         let sequence = self.sequence(seq)?;
         for (index, group) in self.groups.iter().enumerate() {
+            let size = group.shape.page_tokens;
+            let page = logical as usize / size;
+            if !(logical as usize).is_multiple_of(size)
+                && let Some(row) = sequence.groups[index].evicted_row(page)
+            {
+                let (layer, head) = (group.shape.layers[row / group.shape.kv_heads], row % group.shape.kv_heads);
+                return Err(Error::new(
+                    ErrorKind::Shape,
+                    format!("{what}({logical}): page {page} of layer {layer}, head {head} was evicted"),
+                    format!("cut at a page's start, such as {}, or keep more", page * size),
+                ));
+            }
             let Some(window) = group.window else { continue };
             let held = sequence.held(index, group.shape.page_tokens);
             let needed = (logical as usize + 1).saturating_sub(window);

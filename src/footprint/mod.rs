@@ -11,9 +11,11 @@ use crate::engine::Registry;
 use crate::error::Result;
 use crate::needs::{PlaneSet, Wanted};
 use crate::page::PageDescriptor;
-use crate::profile::Profile;
+use crate::policy::{Outlook, Policy};
+use crate::profile::{Head, Profile};
 use crate::shape::{CacheGroup, CacheShape, GroupKind, Side};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Pages of one pair of formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub struct PageCount {
 pub struct Footprint {
     /// Pages by (K format, V format).
     pub pages: BTreeMap<(String, String), PageCount>,
-    /// Cached values: tokens held × KV heads × (K and V head size), over layers.
+    /// Cached values: tokens held × KV heads × (K and V head size), over layers; those of evicted pages left out.
     pub values: u64,
     /// Descriptors, table entries and side planes of the pages, and the means that a basis removes.
     pub metadata_bytes: u64,
@@ -46,6 +48,14 @@ impl Footprint {
         self.slot_bytes().saturating_add(self.metadata_bytes)
     }
 
+    /// Pages with a side in `format`, of all.
+    pub fn share_of(&self, format: &str) -> f64 {
+        let pages = |with: &dyn Fn(&Pair) -> bool| -> u64 {
+            self.pages.iter().filter(|(pair, _)| with(pair)).map(|(_, count)| count.pages).sum()
+        };
+        pages(&|(k, v)| k == format || v == format) as f64 / pages(&|_| true).max(1) as f64
+    }
+
     /// Bits of slots a cached value; `None` for an empty cache.
     pub fn resident_bits_per_value(&self) -> Option<f64> {
         (self.values > 0).then(|| self.slot_bytes() as f64 * 8.0 / self.values as f64)
@@ -58,9 +68,10 @@ impl Footprint {
 }
 
 /// A cache's layers and formats, ready to be counted.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Estimator {
     groups: Vec<Group>,
+    policy: Arc<dyn Policy>,
     sink_tokens: usize,
     tail_tokens: usize,
     /// Whether a side's basis removes the mean.
@@ -70,8 +81,8 @@ pub struct Estimator {
 #[derive(Clone, Debug)]
 struct Group {
     shape: CacheGroup,
-    /// Layers by the formats of their (open, sealed) pages.
-    layers: BTreeMap<(Pair, Pair), u64>,
+    /// Rows, which are KV heads of layers, by the formats of their pages.
+    rows: BTreeMap<Formats, u64>,
     bytes: BTreeMap<Pair, u64>,
     /// Metadata of a page: descriptor, table entry, side planes.
     page_metadata: u64,
@@ -82,6 +93,15 @@ struct Group {
 /// K format and V format.
 type Pair = (String, String);
 
+/// Formats of a row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Formats {
+    open: Pair,
+    sealed: Pair,
+    /// Whether an override of the profile says so.
+    overridden: bool,
+}
+
 impl Estimator {
     /// The layers of `shape` under `profile`, with the side planes that its selector and policy declare.
     ///
@@ -90,18 +110,23 @@ impl Estimator {
     pub fn new(shape: &CacheShape, profile: &Profile, registry: &Registry) -> Result<Self> {
         shape.validate()?;
         let formats = &registry.formats;
-        let selector = registry.selectors.by_name(&profile.selector)?;
-        let policy = registry.policies.make(&profile.policy)?;
+        let selector = profile.make_selector(&registry.names())?;
+        let policy = profile.make_policy(&registry.names())?;
+        let layers = shape.model_layers();
         let wanted = Wanted::of(selector.as_ref(), policy.as_ref(), shape);
         let mut groups = Vec::new();
         for group in &shape.groups {
-            let mut layers: BTreeMap<(Pair, Pair), u64> = BTreeMap::new();
+            let mut rows: BTreeMap<Formats, u64> = BTreeMap::new();
             let (mut bytes, mut in_parts) = (BTreeMap::new(), BTreeSet::new());
-            for &layer in &group.layers {
-                let (k, v) = profile.layer_formats(layer);
-                let open = |word: &str| if word == "f32" { "f32" } else { "f16" }.to_string();
-                let pairs = ((open(k), open(v)), (k.to_string(), v.to_string()));
-                for pair in [&pairs.0, &pairs.1] {
+            let heads = group.kv_heads;
+            let of_layer = |&layer: &usize| (0..heads).map(move |head| Head { layer, layers, head, heads });
+            for head in group.layers.iter().flat_map(of_layer) {
+                let pair = |(k, v): (&str, &str)| (k.to_string(), v.to_string());
+                let (open, sealed) = (pair(profile.open_formats_of(head)), pair(profile.formats_of(head)));
+                for pair in [&open, &sealed].into_iter().chain(&policy.targets()) {
+                    if bytes.contains_key(pair) {
+                        continue;
+                    }
                     let size = |side: Side, name: &str| -> Result<u64> {
                         let (_, format) = formats.by_name(name)?;
                         Ok(format.codec(side, group.geometry(side))?.layout().page_bytes() as u64)
@@ -112,37 +137,45 @@ impl Estimator {
                     }
                     bytes.insert(pair.clone(), size(Side::K, &pair.0)? + size(Side::V, &pair.1)?);
                 }
-                *layers.entry(pairs).or_default() += 1;
+                *rows.entry(Formats { open, sealed, overridden: profile.overridden(head) }).or_default() += 1;
             }
             let planes = PlaneSet::new(group, &wanted)?;
             let page_metadata = PageDescriptor::BYTES as u64 + 4 + planes.record_bytes();
-            groups.push(Group { shape: group.clone(), layers, bytes, page_metadata, in_parts });
+            groups.push(Group { shape: group.clone(), rows, bytes, page_metadata, in_parts });
         }
         let means = |basis: &Option<String>| basis.as_deref() == Some("mean");
         Ok(Estimator {
             groups,
+            policy: policy.into(),
             sink_tokens: profile.exact_sink_tokens,
             tail_tokens: profile.exact_tail_tokens,
             means: means(&profile.k_basis) || means(&profile.v_basis),
         })
     }
 
-    /// What one sequence of `tokens` committed tokens takes, once every page that is due is sealed. Sums beyond 2⁶⁴ stay
-    /// at its end.
+    /// What one sequence of `tokens` committed tokens takes, once every page that is due is sealed and the policy has
+    /// moved what it wants to ([`Policy::outcome`]). Sums beyond 2⁶⁴ stay at its end.
     pub fn at(&self, tokens: u64) -> Footprint {
         let mut sum = Footprint::default();
         for group in &self.groups {
             let size = group.shape.page_tokens as u64;
-            let heads = group.shape.kv_heads as u64;
             let first = first_page(&group.shape, tokens);
             let end = tokens.div_ceil(size);
             let sink = (self.sink_tokens as u64).div_ceil(size);
             let sealed_end = tokens.saturating_sub(self.tail_tokens as u64) / size;
-            let sealed = sealed_end.saturating_sub(sink.max(first));
-            let open = end - first - sealed;
-            for ((open_pair, sealed_pair), &layers) in &group.layers {
-                for (pair, pages) in [(open_pair, open), (sealed_pair, sealed)] {
-                    let pages = pages.saturating_mul(layers).saturating_mul(heads);
+            let sealed = sink.max(first)..sealed_end.max(sink.max(first));
+            let open = end - first - (sealed.end - sealed.start);
+            let (mut all, mut evicted) = (0u64, 0u64);
+            for (Formats { open: open_pair, sealed: sealed_pair, overridden }, &rows) in &group.rows {
+                let (page_tokens, overridden) = (group.shape.page_tokens, *overridden);
+                let outcome =
+                    self.policy.outcome(&Outlook { sealed: sealed.clone(), tokens, page_tokens, rows, overridden });
+                let moved = outcome.converted.iter().fold(outcome.evicted, |sum, (_, n)| sum.saturating_add(*n));
+                let staying = (sealed.end - sealed.start).saturating_mul(rows).saturating_sub(moved);
+                let counts = [(open_pair, open.saturating_mul(rows)), (sealed_pair, staying)];
+                evicted = evicted.saturating_add(outcome.evicted);
+                for (pair, pages) in counts.into_iter().chain(outcome.converted.iter().map(|(p, n)| (p, *n))) {
+                    all = all.saturating_add(pages);
                     if pages > 0 {
                         let count = sum.pages.entry(pair.clone()).or_default();
                         count.pages = count.pages.saturating_add(pages);
@@ -153,32 +186,25 @@ impl Estimator {
                     }
                 }
             }
-            let rows = group.shape.layers.len() as u64 * heads;
-            let pages = (end - first).saturating_mul(rows).saturating_mul(group.page_metadata);
+            let rows = (group.shape.layers.len() * group.shape.kv_heads) as u64;
+            let pages = all.saturating_mul(group.page_metadata);
             let means =
                 if self.means && tokens > 0 { rows * (group.shape.k_dim + group.shape.v_dim) as u64 * 4 } else { 0 };
             sum.metadata_bytes = sum.metadata_bytes.saturating_add(pages).saturating_add(means);
             let values = (tokens - first * size).saturating_mul(group.shape.values_per_token() as u64);
-            sum.values = sum.values.saturating_add(values);
+            let gone = evicted.saturating_mul(size * (group.shape.k_dim + group.shape.v_dim) as u64);
+            sum.values = sum.values.saturating_add(values.saturating_sub(gone));
         }
         sum
     }
 
     /// Bytes that one more token takes in the long run: full pages, sealed, of groups that grow; metadata apart.
     pub fn bytes_per_token(&self) -> (f64, f64) {
-        let (mut slots, mut metadata) = (0.0, 0.0);
-        for group in self.groups.iter().filter(|g| g.shape.kind == GroupKind::Full) {
-            let size = group.shape.page_tokens as f64;
-            let heads = group.shape.kv_heads as f64;
-            for ((_, sealed), &layers) in &group.layers {
-                slots += group.bytes[sealed] as f64 * layers as f64 * heads / size;
-                if group.in_parts.contains(sealed) {
-                    metadata += PageDescriptor::BYTES as f64 * layers as f64 * heads / size;
-                }
-            }
-            metadata += group.page_metadata as f64 * group.shape.layers.len() as f64 * heads / size;
-        }
-        (slots, metadata)
+        // Whole pages of every size, and far beyond windows, sinks and what a policy calls recent.
+        const FAR: u64 = 1 << 28;
+        let (near, far) = (self.at(FAR), self.at(2 * FAR));
+        let each = |near: u64, far: u64| far.saturating_sub(near) as f64 / FAR as f64;
+        (each(near.slot_bytes(), far.slot_bytes()), each(near.metadata_bytes, far.metadata_bytes))
     }
 
     /// The longest context, up to `most` tokens, whose slots and metadata stay within `budget_bytes` at every length

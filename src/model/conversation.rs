@@ -147,6 +147,11 @@ impl Conversation {
                 (TurnTokens { kept: 0, read: all.len(), read_again: before }, all)
             }
         };
+        if kept == 0
+            && let Some(turn) = self.system_tokens(tokenizer, &rendered, &fresh)?
+        {
+            model.engine().anchor(self.sequence, 0..turn)?;
+        }
         let result = generate(model, tokenizer, self.sequence, &fresh, options, say, cancelled);
         let answered = matches!(&result, Ok(generation) if !generation.token_ids.is_empty());
         if !answered {
@@ -167,6 +172,15 @@ impl Conversation {
         let whole = ended || generation.finish_reason != FinishReason::Stop;
         self.text = whole.then(|| rendered + &generation.text);
         Ok(generation)
+    }
+
+    /// How many of `ids`, the tokens of `rendered`, are the system message and what the template writes before it.
+    fn system_tokens(&self, tokenizer: &Tokenizer, rendered: &str, ids: &[u32]) -> Result<Option<u32>> {
+        let content = self.system.as_ref().map(|m| m.content.trim()).filter(|text| !text.is_empty());
+        let end = content.and_then(|text| Some(rendered.find(text)? + text.len()));
+        let Some(turn) = end.and_then(|end| rendered.get(..end)) else { return Ok(None) };
+        let same = tokenizer.encode(turn, true)?.iter().zip(ids).take_while(|(a, b)| a == b).count();
+        Ok(u32::try_from(same).ok().filter(|&same| same > 0))
     }
 
     /// How many cached tokens stay, and those to compute for `rendered`.

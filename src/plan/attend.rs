@@ -73,7 +73,7 @@ fn page_lists(
             // Classes are few and change seldom from page to page: the last page's list is the likeliest.
             let (first, mut last) = (lists.len(), 0);
             for page in (start..end).filter(|&p| source.reads(&question, p)) {
-                let id = pages[page - first_held];
+                let Some(id) = pages[page - first_held] else { continue };
                 let class = source.class(id);
                 if lists.get(last).is_none_or(|list| last < first || list.class != class) {
                     last = match lists[first..].iter().position(|list| list.class == class) {

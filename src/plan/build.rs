@@ -116,8 +116,7 @@ fn plan_append(
         while position < end {
             let page = position as usize / limits.page_tokens;
             let page_end = (((page + 1) * limits.page_tokens) as u32).min(end);
-            let ids: Vec<_> =
-                (0..limits.kv_heads).map(|h| source.pages(sequence, layer, h)[page - first_held]).collect();
+            let ids = super::written(limits, source, sequence, layer, page - first_held);
             let mut classes: Vec<Class> = ids.iter().map(|&id| source.class(id)).collect();
             let of_head = classes.clone();
             classes.sort_unstable();
@@ -152,13 +151,13 @@ mod tests {
     use crate::select::Question;
 
     /// Every sequence has the same pages; page p of layer l, head h is l*1000 + h*100 + p, even ones of class 0.
-    struct Pages(Vec<Vec<PageId>>);
+    struct Pages(Vec<Vec<Option<PageId>>>);
 
     impl PageSource for Pages {
         fn first_page(&self, _: usize) -> usize {
             0
         }
-        fn pages(&self, _: usize, layer: usize, kv_head: usize) -> &[PageId] {
+        fn pages(&self, _: usize, layer: usize, kv_head: usize) -> &[Option<PageId>] {
             &self.0[layer * 2 + kv_head]
         }
         fn class(&self, page: PageId) -> Class {
@@ -203,7 +202,7 @@ mod tests {
 
     #[test]
     fn every_visible_page_is_read_once_by_every_entry_and_partials_do_not_overlap() {
-        let source = Pages((0..2).map(|h| (0..9).map(|p| PageId(h * 100 + p)).collect()).collect());
+        let source = Pages((0..2).map(|h| (0..9).map(|p| Some(PageId(h * 100 + p))).collect()).collect());
         let sequences = [
             PlanSequence { row_start: 0, rows: 20, first_position: 100, mean_slot: 0, measure_mean: false },
             PlanSequence { row_start: 20, rows: 0, first_position: 7, mean_slot: 0, measure_mean: false },
@@ -247,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_window_drops_pages_that_no_row_of_the_entry_sees() {
-        let source = Pages((0..2).map(|h| (0..9).map(|p| PageId(h * 100 + p)).collect()).collect());
+        let source = Pages((0..2).map(|h| (0..9).map(|p| Some(PageId(h * 100 + p))).collect()).collect());
         let sequences =
             [PlanSequence { row_start: 0, rows: 1, first_position: 130, mean_slot: 0, measure_mean: false }];
         let plan = build(&Limits { window: Some(20), ..limits() }, &sequences, &source);
@@ -259,7 +258,7 @@ mod tests {
 
     #[test]
     fn appends_name_the_page_and_token_of_each_row() {
-        let source = Pages((0..2).map(|h| (0..9).map(|p| PageId(h * 100 + p)).collect()).collect());
+        let source = Pages((0..2).map(|h| (0..9).map(|p| Some(PageId(h * 100 + p))).collect()).collect());
         let sequences = [PlanSequence { row_start: 0, rows: 3, first_position: 15, mean_slot: 0, measure_mean: false }];
         let plan = build(&limits(), &sequences, &source);
         let mut rows = Vec::new();
@@ -275,7 +274,7 @@ mod tests {
 
     #[test]
     fn rounds_take_every_row_once_and_fit_the_workspace() {
-        let source = Pages((0..2).map(|h| (0..9).map(|p| PageId(h * 100 + p)).collect()).collect());
+        let source = Pages((0..2).map(|h| (0..9).map(|p| Some(PageId(h * 100 + p))).collect()).collect());
         let sequences = [
             PlanSequence { row_start: 0, rows: 40, first_position: 90, mean_slot: 0, measure_mean: false },
             PlanSequence { row_start: 40, rows: 13, first_position: 100, mean_slot: 0, measure_mean: false },

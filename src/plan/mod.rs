@@ -51,8 +51,9 @@ pub struct PlanSequence {
 pub trait PageSource {
     /// The first page of a sequence that is still held; those before it lie behind the window of every row.
     fn first_page(&self, sequence: usize) -> usize;
-    /// Pages of (sequence, layer in group, KV head), from the first page held on, the step's own included.
-    fn pages(&self, sequence: usize, layer: usize, kv_head: usize) -> &[PageId];
+    /// Pages of (sequence, layer in group, KV head), from the first page held on, the step's own included; `None` for
+    /// one that was evicted.
+    fn pages(&self, sequence: usize, layer: usize, kv_head: usize) -> &[Option<PageId>];
     /// Formats and segments of a page.
     fn class(&self, page: PageId) -> Class;
     /// Segment of the page's record of side planes; `None` where the group has none.
@@ -63,6 +64,13 @@ pub trait PageSource {
     fn reads(&self, question: &Question, page: usize) -> bool;
     /// The question for rows of a sequence; fills sink and tail.
     fn question(&self, sequence: usize, layer: usize, kv_head: usize, first: u32, last: u32, pages: usize) -> Question;
+}
+
+/// Page `at`, counted from the first held, of every KV head of a layer: one that gets rows, which none was evicted of.
+fn written(limits: &Limits, source: &dyn PageSource, sequence: usize, layer: usize, at: usize) -> Vec<PageId> {
+    let ids: Vec<_> = (0..limits.kv_heads).filter_map(|h| source.pages(sequence, layer, h)[at]).collect();
+    debug_assert_eq!(ids.len(), limits.kv_heads, "page {at} gets rows");
+    ids
 }
 
 /// Sizes that the planner splits by.

@@ -3,7 +3,7 @@
 use super::{Limits, PageSource, PlanSequence, PlaneBatch};
 use crate::kernel::append::NO_PAGE;
 use crate::kernel::plane::ITEM_WORDS;
-use crate::page::{PageId, RecordSegment};
+use crate::page::RecordSegment;
 use std::collections::BTreeMap;
 
 /// The batches of a layer, their items into `tables`; none where pages have no records.
@@ -21,8 +21,7 @@ pub(super) fn plan_planes(
         while position < end {
             let page = position as usize / limits.page_tokens;
             let page_end = (((page + 1) * limits.page_tokens) as u32).min(end);
-            let ids: Vec<PageId> =
-                (0..limits.kv_heads).map(|h| source.pages(sequence, layer, h)[page - first_held]).collect();
+            let ids = super::written(limits, source, sequence, layer, page - first_held);
             let of_head: Vec<Option<RecordSegment>> = ids.iter().map(|&id| source.record_segment(id)).collect();
             let mut segments: Vec<RecordSegment> = of_head.iter().flatten().copied().collect();
             segments.sort_unstable_by_key(|s| s.index);
@@ -49,17 +48,18 @@ pub(super) fn plan_planes(
 mod tests {
     use super::*;
     use crate::format::FormatId;
+    use crate::page::PageId;
     use crate::plan::Class;
     use crate::select::Question;
 
     /// Page p of head h is h·100 + p; pages from 3 on have their records in segment 1, those of head 1 one page later.
-    struct Pages(Vec<Vec<PageId>>, bool);
+    struct Pages(Vec<Vec<Option<PageId>>>, bool);
 
     impl PageSource for Pages {
         fn first_page(&self, _: usize) -> usize {
             0
         }
-        fn pages(&self, _: usize, _: usize, kv_head: usize) -> &[PageId] {
+        fn pages(&self, _: usize, _: usize, kv_head: usize) -> &[Option<PageId>] {
             &self.0[kv_head]
         }
         fn class(&self, _: PageId) -> Class {
@@ -93,7 +93,7 @@ mod tests {
             max_partials: 100,
             max_rows: 100,
         };
-        let pages = || (0..2).map(|h| (0..9).map(|p| PageId(h * 100 + p)).collect()).collect();
+        let pages = || (0..2).map(|h| (0..9).map(|p| Some(PageId(h * 100 + p))).collect()).collect();
         let sequences = [
             PlanSequence { row_start: 0, rows: 40, first_position: 40, mean_slot: 0, measure_mean: false },
             PlanSequence { row_start: 40, rows: 0, first_position: 7, mean_slot: 0, measure_mean: false },

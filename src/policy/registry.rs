@@ -1,11 +1,13 @@
 //! Policies by name. A policy has state, so the registry holds makers.
 
-use super::{Keep, Policy};
+use super::{AgeAnchor, Keep, Policy, Streaming};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::words;
+use crate::profile::Making;
 use std::sync::Arc;
 
-/// Makes a policy for one engine.
-pub type MakePolicy = Arc<dyn Fn() -> Box<dyn Policy> + Send + Sync>;
+/// Makes a policy for one engine from the profile's parameters, which it checks.
+pub type MakePolicy = Arc<dyn Fn(&Making<'_>) -> Result<Box<dyn Policy>> + Send + Sync>;
 
 /// Policies that profiles may name.
 #[derive(Clone)]
@@ -14,7 +16,11 @@ pub struct PolicyRegistry(Vec<(String, MakePolicy)>);
 impl PolicyRegistry {
     /// The built-in policies.
     pub fn builtin() -> Self {
-        PolicyRegistry(vec![("keep".into(), Arc::new(|| Box::new(Keep)))])
+        PolicyRegistry(vec![
+            ("keep".into(), plain("keep", || Box::new(Keep))),
+            ("age-anchor".into(), Arc::new(|making| Ok(Box::new(AgeAnchor::make(making)?)))),
+            ("streaming".into(), Arc::new(|making| Ok(Box::new(Streaming::make(making)?)))),
+        ])
     }
 
     /// Adds one.
@@ -36,11 +42,28 @@ impl PolicyRegistry {
     /// A fresh policy of that name.
     ///
     /// # Errors
-    /// `Usage` naming those there are.
-    pub fn make(&self, name: &str) -> Result<Box<dyn Policy>> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, make)| make()).ok_or_else(|| {
-            let names: Vec<&str> = self.0.iter().map(|(n, _)| n.as_str()).collect();
-            Error::new(ErrorKind::Usage, format!("no policy {name:?}"), format!("policies: {}", names.join(", ")))
-        })
+    /// `Usage` naming those there are, or a parameter that the policy refuses.
+    pub fn make(&self, name: &str, making: &Making<'_>) -> Result<Box<dyn Policy>> {
+        match self.0.iter().find(|(n, _)| n == name) {
+            Some((_, make)) => make(making),
+            None => {
+                let remedy = words::suggest(name, self.names());
+                Err(Error::new(ErrorKind::Usage, format!("no policy {name:?}"), remedy))
+            }
+        }
     }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+/// A maker for a policy without parameters.
+pub(crate) fn plain(name: &str, make: impl Fn() -> Box<dyn Policy> + Send + Sync + 'static) -> MakePolicy {
+    let owner = format!("policy {name}");
+    Arc::new(move |making| {
+        making.parameters.reader(&owner).finish()?;
+        Ok(make())
+    })
 }

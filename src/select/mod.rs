@@ -5,13 +5,14 @@ mod registry;
 mod window;
 
 pub use dense::Dense;
-pub use registry::SelectorRegistry;
+pub use registry::{MakeSelector, SelectorRegistry};
 pub use window::Window;
 
 use crate::backend::Backend;
 use crate::engine::{TapCall, TapMemory};
 use crate::error::Result;
 use crate::needs::{Needs, untaken};
+use crate::parameters::Parameters;
 use crate::shape::CacheShape;
 
 /// What a selector is asked: the pages of one (sequence, layer, KV head) for rows at given positions.
@@ -42,6 +43,11 @@ pub trait Selector: Send + Sync {
 
     /// One line on what it does.
     fn summary(&self) -> &str;
+
+    /// The parameters that it was made with, defaults included.
+    fn parameters(&self) -> Parameters {
+        Parameters::default()
+    }
 
     /// Whether page `page` is read. The sink and the tail are read whatever this says.
     fn reads(&self, question: &Question, page: usize) -> bool;

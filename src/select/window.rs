@@ -1,6 +1,9 @@
 //! Sinks and the newest pages (StreamingLLM, arXiv 2309.17453 §3.2, with nothing evicted).
 
 use super::{Question, Selector};
+use crate::error::Result;
+use crate::parameters::{Parameters, Value};
+use crate::profile::Making;
 
 /// Reads the exact sink and the newest `tokens` tokens, in whole pages.
 #[derive(Clone, Copy, Debug)]
@@ -15,13 +18,30 @@ impl Default for Window {
     }
 }
 
+impl Window {
+    /// Reads its parameter `tokens`.
+    ///
+    /// # Errors
+    /// `Usage` for another parameter, or a number out of range.
+    pub fn make(making: &Making<'_>) -> Result<Self> {
+        let mut reader = making.parameters.reader("selector window");
+        let tokens = reader.count("tokens", Window::default().tokens, 1..=1 << 30)?;
+        reader.finish()?;
+        Ok(Window { tokens })
+    }
+}
+
 impl Selector for Window {
     fn name(&self) -> &str {
         "window"
     }
 
     fn summary(&self) -> &str {
-        "the sink and the newest 1024 tokens"
+        "the sink and the newest tokens"
+    }
+
+    fn parameters(&self) -> Parameters {
+        Parameters::default().with("tokens", Value::Integer(self.tokens as i64))
     }
 
     fn reads(&self, question: &Question, page: usize) -> bool {

@@ -6,7 +6,7 @@ use kvarto::engine::{EngineOptions, Registry};
 use kvarto::footprint::Estimator;
 use kvarto::needs::{Needs, PlaneSpec};
 use kvarto::policy::{Move, PageView, Policy};
-use kvarto::profile::{Override, Profile};
+use kvarto::profile::{Override, Profile, Ranges};
 use kvarto::shape::{CacheShape, GroupKind};
 
 /// Changes nothing, and wants boxes of the group with 16 channels of K only, and a word more of every page.
@@ -66,7 +66,8 @@ fn the_estimate_is_what_the_allocator_gives_out() {
                 group(vec![2, 3], GroupKind::Window(100), page, (2, 1), 32, 16),
             ]);
             let mut profile = profile(kv, tail, sink);
-            profile.overrides = vec![Override { layers: 1..2, k: Some("fp8".into()), v: None }];
+            profile.overrides =
+                vec![Override { layers: (1..2).into(), heads: Ranges::all(), k: Some("fp8".into()), v: None }];
             let mut lengths: Vec<u32> = vec![1, page as u32 - 1, page as u32, page as u32 + 1];
             for _ in 0..6 {
                 lengths.push(lengths[lengths.len() - 1] + 1 + rng.below(150) as u32);

@@ -1,9 +1,13 @@
 //! The engine through its public interface, on the CPU, against a host model that keeps exact rows.
 
+mod anchors;
 mod budget;
+mod evict;
 mod failures;
 mod figures;
 mod footprint;
+#[path = "../support/hooked.rs"]
+mod hooked;
 mod keys;
 mod model;
 mod random;

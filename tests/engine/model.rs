@@ -6,7 +6,7 @@ use kvarto::engine::{AttentionOptions, Engine, EngineOptions, Input, Output, Reg
 use kvarto::error::{ErrorKind, Result};
 use kvarto::profile::Profile;
 use kvarto::shape::{CacheGroup, CacheShape, GroupKind, KeySpace, VSource};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// SplitMix64.
 #[derive(Clone)]
@@ -68,6 +68,8 @@ pub struct Held {
     pub committed: usize,
     /// Pages that are gone, by cache group.
     pub gone: BTreeMap<usize, usize>,
+    /// Tokens that were evicted, in every layer and head.
+    pub evicted: BTreeSet<usize>,
 }
 
 impl Held {
@@ -88,6 +90,7 @@ impl Held {
 
     fn cut(&mut self, n: usize) {
         self.tokens.truncate(n);
+        self.evicted.retain(|&position| position < n);
         self.committed = self.committed.min(n);
         if n == 0 {
             self.gone.clear();
@@ -299,6 +302,7 @@ fn compare(
                 .tokens
                 .iter()
                 .enumerate()
+                .filter(|(position, _)| !held.evicted.contains(position))
                 .map(|(position, t)| reference::Token {
                     position: position as u64,
                     key: wide(&t[flat].0[kv_head * group.k_dim..][..group.k_dim]),

@@ -83,7 +83,7 @@ impl Policy for EverySecond {
     }
 
     fn decide(&mut self, pages: &[PageView]) -> Vec<Move> {
-        let due = pages.iter().filter(|p| p.page % 2 == 1 && p.formats.0 != "lin8");
+        let due = pages.iter().filter(|p| p.page % 2 == 1 && &*p.formats.0 != "lin8");
         due.map(|p| Move::Convert {
             sequence: p.sequence,
             layer: p.layer,

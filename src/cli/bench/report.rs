@@ -4,6 +4,7 @@ use crate::cli::cache_flags::CacheFlags;
 use crate::cli::report::figure;
 use kvarto::backend::Caps;
 use kvarto::bench::{AttentionBench, AttentionReport, GenerationReport, Quantiles, Work};
+use kvarto::profile::Profile;
 use kvarto::{Error, ErrorKind};
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
@@ -14,10 +15,15 @@ fn machine(caps: &Caps) -> Json {
     })
 }
 
-fn cache(flags: &CacheFlags) -> Json {
+fn cache(flags: &CacheFlags, profile: &Profile) -> Json {
+    let kv = match &flags.profile {
+        Some(_) => format!("k={},v={}", profile.k, profile.v),
+        None => flags.asked().into(),
+    };
     json!({
-        "kv": flags.kv, "basis": flags.basis, "page_tokens": flags.page_tokens,
-        "exact_sink_tokens": flags.exact_sink, "exact_tail_tokens": flags.exact_tail,
+        "profile": profile.name, "kv": kv, "basis": profile.k_basis, "page_tokens": profile.page_tokens,
+        "exact_sink_tokens": profile.exact_sink_tokens, "exact_tail_tokens": profile.exact_tail_tokens,
+        "set": flags.set,
     })
 }
 
@@ -69,7 +75,7 @@ pub fn attention(
         "batch": bench.batch,
         "context_tokens": bench.context,
         "rows": rows,
-        "cache": cache(flags),
+        "cache": cache(flags, &bench.profile),
         "layers_in_turn": measured.layers,
         "repetitions": bench.repetitions,
         "kernels_us": quantiles(measured.kernels_ns.as_ref(), 1e3),
@@ -116,7 +122,7 @@ pub fn attention(
          pages     {} bits a value, bases {} (K) and {} (V), {} layers in turn\n",
         bench.batch,
         bench.context,
-        flags.kv,
+        flags.asked(),
         quality.rms_of_exact,
         quality.worst_of_exact,
         spread(&measured.wall_ns, 1e3),
@@ -132,7 +138,7 @@ pub fn attention(
 /// Of a model's generation.
 pub fn generation(
     model: &str,
-    flags: &CacheFlags,
+    (flags, profile): (&CacheFlags, &Profile),
     caps: &Caps,
     tokens: usize,
     measured: &GenerationReport,
@@ -143,7 +149,7 @@ pub fn generation(
         "bench": "generate",
         "machine": machine(caps),
         "model": model,
-        "cache": cache(flags),
+        "cache": cache(flags, profile),
         "depth_tokens": measured.depth,
         "steps": tokens,
         "prefill_tokens_per_s": measured.prefill_tokens_per_s,
@@ -156,7 +162,7 @@ pub fn generation(
          prefill   {} tok/s over {} tokens\n\
          decode    {} tok/s after them\n\
          bits      resident {}, read {} a value\n",
-        flags.kv,
+        flags.asked(),
         figure(Some(measured.prefill_tokens_per_s)),
         measured.depth,
         spread(&measured.decode_tokens_per_s, 1.0),

@@ -3,6 +3,7 @@
 use super::{Step, StepReport};
 use crate::engine::{Event, SeqRows, journal::Done};
 use crate::error::{Error, ErrorKind, Result};
+use crate::plan::Route;
 
 impl Step<'_> {
     /// Submits the rest and closes the step.
@@ -84,6 +85,24 @@ impl Step<'_> {
             }
         }
         engine.counters.steps += 1;
+        let done = self.prepared.policy;
+        let policy = &mut engine.counters.policy;
+        policy.pages += done.pages;
+        policy.bytes += done.bytes;
+        policy.evicted += done.evicted;
+        policy.put_off = done.put_off;
+        policy.time += done.time;
+        for (group, moved) in engine.groups.iter().zip(&self.prepared.transfers) {
+            engine.counters.moved_bytes += moved.iter().flatten().map(|t| t.bytes(&group.pool)).sum::<u64>();
+        }
+        let layers = self.prepared.plans.iter().flat_map(|p| &p.layers);
+        for batch in layers.flat_map(|l| &l.rounds).flat_map(|r| &r.attend) {
+            let routes = engine.counters.routes.entry((batch.class.k, batch.class.v)).or_default();
+            match batch.route {
+                Route::Decode(_) => routes.decode += 1,
+                Route::Prefill => routes.prefill += 1,
+            }
+        }
         engine.counters.rows += u64::from(self.prepared.total_rows);
         journal.accept(&mut engine.groups);
         engine.groups.iter_mut().for_each(|g| g.pool.reclaim());
