@@ -39,7 +39,7 @@ pub static SPLIT: KernelDecl = KernelDecl {
         BindingDecl::read("v_slab", Element::U32x4),
         BindingDecl::read("descs", Element::U32),
         BindingDecl::read("tables", Element::U32),
-        BindingDecl::read("q", Element::F32x4),
+        BindingDecl::read("q", Element::F32),
         BindingDecl::write("partials", Element::F32x4),
         BindingDecl::read("k1_slab", Element::U32x4),
         BindingDecl::read("v1_slab", Element::U32x4),

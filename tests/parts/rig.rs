@@ -65,7 +65,7 @@ impl Policy for Mover {
     }
 
     fn decide(&mut self, pages: &[PageView]) -> Vec<Move> {
-        let due = pages.iter().filter(|p| p.formats.1 == "tq3n");
+        let due = pages.iter().filter(|p| &*p.formats.1 == "tq3n");
         due.map(|p| Move::Convert {
             sequence: p.sequence,
             layer: p.layer,
