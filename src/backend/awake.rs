@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Rounds without work after which a thread lets others run: tens of microseconds.
 const ROUNDS: u32 = 1 << 10;
+/// Further rounds after which it may sleep. There must be an end: the loop can be entered from a join within a piece of the
+/// very submission that it waits for, whose other half then waits for the piece.
+const YIELDS: u32 = 1 << 9;
 
 /// While it lives, the other threads of the current pool look for work instead of sleeping.
 pub(super) struct Awake(Arc<AtomicBool>);
@@ -31,8 +34,11 @@ impl Awake {
                 } else if idle < ROUNDS {
                     idle += 1;
                     std::hint::spin_loop();
-                } else {
+                } else if idle < ROUNDS + YIELDS {
+                    idle += 1;
                     std::thread::yield_now();
+                } else {
+                    return;
                 }
             }
         });

@@ -244,6 +244,12 @@ impl Chat {
         let pages: Vec<String> = stats.pages.iter().map(|((k, v), n)| format!("{n} of {k}/{v}")).collect();
         say(&format!("all chats {}", if pages.is_empty() { "none".into() } else { pages.join(", ") }));
         say(&format!(
+            "moves     {} pages converted, {} read and written for moves, {} pages evicted",
+            stats.conversions,
+            bytes(stats.moved_bytes),
+            stats.evicted
+        ));
+        say(&format!(
             "bytes     {} in pages, {} in all; bits a value: resident {}, read {}, metadata {}",
             bytes(stats.memory.used_slot_bytes),
             bytes(stats.memory.allocated()),

@@ -47,6 +47,20 @@ const KEYS: &[(&str, Kind)] = &[
     ("reserved_bytes", Whole),
     ("peak_host_bytes", WholeOrNull),
     ("peak_device_bytes", WholeOrNull),
+    ("pages", List),
+    ("routes", List),
+    (
+        "moves",
+        Object(&[
+            ("conversions", Whole),
+            ("bytes", Whole),
+            ("policy_conversions", Whole),
+            ("policy_bytes", Whole),
+            ("evicted", Whole),
+            ("put_off", Whole),
+            ("policy_host_s", NumberOrNull),
+        ]),
+    ),
     ("fallbacks", List),
 ];
 
@@ -179,4 +193,26 @@ fn says_what_the_cache_was_told() {
     // 188 tokens in 64-token pages: with no exact tokens two of three are sealed, with the default none is.
     let [default, sealed] = [bits[0], bits[1]];
     assert!(sealed < 0.6 * default, "resident bits: {bits:?}");
+}
+
+#[test]
+fn a_profile_moves_pages_and_every_format_is_read_by_its_own_kernel() {
+    if support::model::path().is_none() {
+        return;
+    }
+    let (prompt, _) = golden_prompt("code");
+    let flags = ["--profile", "minima-kv-paper", "--page-tokens", "16", "--set", "policy.recent_tokens=32"];
+    let value = json(&[&["--max-tokens", "12", prompt.as_str()], &flags[..]].concat());
+    assert_eq!((&value["profile"], &value["exact_tail_tokens"]), (&Value::from("minima-kv-paper"), &Value::from(0)));
+    let formats = |list: &Value, count: &str| -> Vec<String> {
+        let entries = list.as_array().expect("a list").iter();
+        let used = entries.filter(|e| e[count].as_u64().expect("a count") > 0);
+        used.map(|e| format!("{}/{}", e["k"].as_str().expect("a name"), e["v"].as_str().expect("a name"))).collect()
+    };
+    assert_eq!(formats(&value["pages"], "pages"), ["f16/f16", "fp8/fp8", "tq3/tq3"], "{value:#}");
+    assert_eq!(formats(&value["routes"], "decode"), ["f16/f16", "fp8/fp8", "tq3/tq3"], "{value:#}");
+    assert_eq!(value["fallbacks"], serde_json::json!([]));
+    let (moves, old) = (&value["moves"], &value["pages"][2]["pages"]);
+    assert_eq!(&moves["policy_conversions"], old, "{value:#}");
+    assert!(moves["bytes"].as_u64() > moves["policy_bytes"].as_u64() && moves["evicted"] == 0, "{value:#}");
 }
