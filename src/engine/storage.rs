@@ -176,6 +176,7 @@ impl Group {
         // Segments grow: what no context of this size can fill is not reserved ahead.
         let most = options.context_tokens.max(4096).saturating_add(two_chunks);
         let exact = profile.exact_sink_tokens.saturating_add(profile.exact_tail_tokens);
+        let in_passing = exact.saturating_add(options.chunk_tokens).min(most);
         let exact = exact.saturating_add(two_chunks).min(most);
         // Pages behind a window go.
         let holds_at_once = match shape.kind {
@@ -195,7 +196,8 @@ impl Group {
                 let exact_pages = rows.saturating_mul(pages(exact.min(holds_at_once)));
                 // A chunk's pages pass through the formats of sealing: sealed in the step after, moved in the next, and
                 // their slots free one later.
-                let passing = if moves { exact_pages.saturating_mul(3) } else { rows };
+                let in_passing = rows.saturating_mul(pages(in_passing.min(holds_at_once)));
+                let passing = if moves { in_passing.saturating_mul(3) } else { rows };
                 let some = |pages: u64| if pages == 0 { 0 } else { pages.saturating_add(passing) };
                 let first_slots = exact_pages.max(some(settled)).min(u64::from(u32::MAX)) as u32;
                 // Of a format in two parts only the further one lies in slots of its own.

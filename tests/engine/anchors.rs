@@ -214,11 +214,12 @@ fn a_decode_of_two_times_8192_tokens_holds_its_pages_and_bounded_scratch() {
     assert_eq!(memory.used_slot_bytes, 2 * said.slot_bytes());
     let fp8 = stats.pages[&("fp8".to_string(), "fp8".to_string())];
     assert!(fp8 as f64 <= 0.3056 * 256.0 * ROWS as f64, "{fp8} of {:?}", stats.pages);
-    // Beside what they end with: the least segment of 64 open pages at 16 bits; three chunks at 8 bits, which are
-    // sealed, wait to be moved, or are not free yet; as many at 3 bits.
+    // Beside what they end with: the first segment of open pages at 16 bits, two steps' rows; three chunks at 8 bits,
+    // which are sealed, wait to be moved, or are not free yet; as many at 3 bits.
     let passing = u64::from(2 * CHUNK / 64 + 1) * ROWS * 3;
     let (wide, eight, three) = (64 * 64 * 2 * 2, 64 * 64 * 2 + 2 * 16, 2 * (64 * 64 * 3 / 8 + 64 * 2));
-    let pages = 2 * said.slot_bytes() + 64 * wide + passing * (eight + three) + ROWS * eight;
+    let open = (2 * u64::from(2 * CHUNK) / 64 + 1) * ROWS;
+    let pages = 2 * said.slot_bytes() + open * wide + passing * (eight + three) + ROWS * eight;
     // Descriptors and tables; queries, partial states and staged rows of a chunk, each grown by doubling.
     let scratch = 4 << 20;
     let peak = ledger.0.lock().unwrap().peak;
