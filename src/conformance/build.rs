@@ -6,10 +6,9 @@ use crate::backend::CodecUse;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FormatRegistry, Per};
 use crate::kernel::SideBasis;
-use crate::kernel::merge::SECOND_BUFFER;
 use crate::num::{hadamard_sign, rotate};
 use crate::shape::{self, PageGeometry};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Pages of one format side.
 pub struct StoredSide {
@@ -46,8 +45,6 @@ pub struct Class {
     pub items_at: usize,
     /// Items.
     pub items: usize,
-    /// Which of the two buffers of partial states its items write.
-    pub side: usize,
 }
 
 /// Everything a run needs, and the reference's inputs.
@@ -74,8 +71,6 @@ pub struct Built {
     pub classes: Vec<Class>,
     /// Partial states in all.
     pub states: usize,
-    /// Those in the second buffer.
-    pub beside: BTreeSet<usize>,
     /// States of each (row, query head), for merging on the host.
     pub states_of: Vec<Vec<usize>>,
     /// Means by (sequence, KV head): K then V.
@@ -116,7 +111,6 @@ impl Built {
             lists_at: 0,
             classes: Vec::new(),
             states: 0,
-            beside: BTreeSet::new(),
             states_of: Vec::new(),
             means: Vec::new(),
             sinks: Vec::new(),
@@ -284,17 +278,7 @@ impl Built {
         for ((k, v), mut items) in classes {
             random.shuffle(&mut items);
             let items_at = self.region(&items.concat());
-            let side = self.classes.len() % 2;
-            if side == 1 {
-                let of_item = |item: &[u32; 8]| {
-                    (0..rows_states(item, case.group)).map(|i| item[5] as usize + i).collect::<Vec<_>>()
-                };
-                self.beside.extend(items.iter().flat_map(of_item));
-            }
-            self.classes.push(Class { k, v, items_at, items: items.len(), side });
-        }
-        for place in lists.iter_mut().flatten().filter(|place| self.beside.contains(&(**place as usize))) {
-            *place |= SECOND_BUFFER;
+            self.classes.push(Class { k, v, items_at, items: items.len() });
         }
         let heads: Vec<u32> = lists
             .iter()
@@ -313,11 +297,6 @@ impl Built {
         self.tables.resize(self.tables.len().next_multiple_of(4), POISON);
         start
     }
-}
-
-/// Partial states that an item writes.
-fn rows_states(item: &[u32; 8], group: usize) -> usize {
-    item[1] as usize * group
 }
 
 /// A function of formats that says another thing each time it is asked.
