@@ -4,10 +4,12 @@
 mod fallbacks;
 mod forward;
 mod kernels;
+mod observe;
 mod weights;
 
 pub use fallbacks::Fallback;
 pub use forward::{Answer, Answers, ModelRows};
+pub use observe::Observed;
 
 use super::config::ModelConfig;
 use super::gguf::Gguf;
