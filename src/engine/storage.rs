@@ -2,12 +2,12 @@
 
 use super::registry::Registry;
 use super::settled::Settled;
-use super::sides::{heads, in_parts, side_basis};
+use super::sides::{Turned, heads, in_parts, map_region, side_basis};
 use crate::backend::{Backend, BufferId, BufferSlice, CodecUse};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
 use crate::kernel::attention::AttentionShape;
-use crate::kernel::{MeanPlace, SideBases};
+use crate::kernel::{MeanPlace, SideBases, maps};
 use crate::needs::{PlaneSet, Wanted};
 use crate::page::{Backing, Budget, PageDescriptor, Pool, SegmentKey, SlotSpec};
 use crate::policy::Policy;
@@ -89,6 +89,8 @@ pub(super) struct Group {
     /// Committed tokens that can be taken back before pages behind the window are missed.
     pub rewind_tokens: usize,
     pub bases: SideBases,
+    /// What content keys call the bases of K and V.
+    pub basis_ids: [String; 2],
     pub pool: Pool,
     pub codecs: BTreeMap<(Side, FormatId), CodecUse>,
     /// Formats of open pages, by `layer in group × KV heads + KV head`; those of a layer are alike.
@@ -108,6 +110,8 @@ pub(super) struct Group {
     /// Means of sequences, then 256-aligned sink logits by layer; dummies when unused.
     pub means: BufferSlice,
     pub mean_slots: Vec<u32>,
+    /// Calibrated means and maps by layer in group; none where no side has some.
+    pub maps: Vec<BufferSlice>,
     pub sinks: Vec<BufferSlice>,
     pub has_sinks: bool,
     pub pipelines: HashMap<super::pipelines::Key, crate::backend::PipelineId>,
@@ -164,10 +168,11 @@ impl Group {
             open.push((id(k)?, id(v)?));
             overridden.push(profile.overridden(head));
         }
-        let bases = SideBases {
-            k: side_basis(profile.k_basis.as_deref(), Side::K, profile, shape, cache, registry)?,
-            v: side_basis(profile.v_basis.as_deref(), Side::V, profile, shape, cache, registry)?,
-        };
+        let turned = [
+            side_basis(profile.k_basis.as_deref(), Side::K, profile, shape, cache, registry)?,
+            side_basis(profile.v_basis.as_deref(), Side::V, profile, shape, cache, registry)?,
+        ];
+        let bases = SideBases { k: turned[0].basis, v: turned[1].basis };
         let rows = (shape.layers.len() * shape.kv_heads) as u64;
         let pages = |tokens: usize| (tokens / shape.page_tokens) as u64 + 1;
         // Pages of a step's rows are there while those that the step seals wait for the next one to be reused. What
@@ -244,6 +249,7 @@ impl Group {
             window,
             rewind_tokens: options.rewind_tokens,
             bases,
+            basis_ids: [turned[0].id.clone(), turned[1].id.clone()],
             pool: match (planes.record_bytes(), Pool::new(slots, segment, budget.clone()).with_parts(nested)) {
                 (0, pool) => pool,
                 (bytes, pool) => pool.with_records(SlotSpec { bytes, first_slots: first_records }),
@@ -261,12 +267,60 @@ impl Group {
             partials: Scratch::new("partials"),
             means,
             mean_slots: (0..if uses_means { MEAN_SLOTS } else { 0 }).rev().collect(),
+            maps: Vec::new(),
             sinks: Vec::new(),
             has_sinks: attention.sinks.is_some(),
             pipelines: HashMap::new(),
         };
         group.make_sinks(backend, attention)?;
+        group.make_maps(backend, &turned)?;
         Ok(group)
+    }
+
+    fn make_maps(&mut self, backend: &mut dyn Backend, turned: &[Turned; 2]) -> Result<()> {
+        if !self.uses_maps() {
+            return Ok(());
+        }
+        let limit = backend.caps().max_binding_bytes.min(backend.caps().max_buffer_bytes);
+        for &layer in &self.shape.layers {
+            let mut floats = map_region(&turned[0], Side::K, &self.shape, layer);
+            floats.extend(map_region(&turned[1], Side::V, &self.shape, layer));
+            let bytes = floats.len() as u64 * 4;
+            if bytes > limit {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("a layer's maps take {bytes} bytes in one binding, the adapter's limit is {limit}"),
+                    "use --basis hadamard, or another adapter",
+                ));
+            }
+            let buffer = backend.alloc("maps", bytes)?;
+            self.maps.push(BufferSlice::whole(buffer, bytes));
+            backend.write(buffer, 0, bytemuck::cast_slice(&floats))?;
+        }
+        Ok(())
+    }
+
+    /// The maps of a layer for both sides, for K and for V; a buffer that is only read where there are none.
+    pub fn maps_of(&self, layer: usize) -> [BufferSlice; 3] {
+        let Some(&whole) = self.maps.get(layer) else { return [self.means; 3] };
+        let shape = &self.shape;
+        let [k, v] =
+            maps::layer_floats(self.bases, shape.kv_heads, shape.k_dim, shape.v_dim).map(|floats| floats as u64 * 4);
+        let side = |offset, bytes| match bytes {
+            0 => self.means,
+            _ => BufferSlice { offset, bytes, ..whole },
+        };
+        [whole, side(0, k), side(k, v)]
+    }
+
+    /// Whether a side has a calibrated mean or map.
+    pub fn uses_maps(&self) -> bool {
+        self.bases.k.fixed || self.bases.v.fixed
+    }
+
+    /// Bytes of calibrated means and maps.
+    pub fn map_bytes(&self) -> u64 {
+        self.maps.iter().map(|slice| slice.bytes).sum()
     }
 
     fn make_sinks(&mut self, backend: &mut dyn Backend, attention: &AttentionOptions) -> Result<()> {
@@ -358,6 +412,7 @@ impl Group {
             scratch.release(backend);
         }
         backend.free(self.means.buffer);
+        self.maps.drain(..).for_each(|slice| backend.free(slice.buffer));
         if let Some(first) = self.sinks.first() {
             backend.free(first.buffer);
         }
