@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The fewest tokens that a calibration is made from.
-pub const LEAST_TOKENS: usize = 256;
+pub const LEAST_TOKENS: usize = 64;
 
 /// First tokens of a window that moments leave out, or a quarter of the window where that is less.
 pub const SKIPPED_TOKENS: usize = 64;
