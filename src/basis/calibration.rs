@@ -63,8 +63,7 @@ impl CalibratedHead {
         let norm = |matrix: &[f64]| matrix.iter().map(|x| x * x).sum::<f64>().sqrt();
         let condition = norm(&wide) * norm(&inverse) / dim as f64;
         let narrow: Vec<f32> = inverse.iter().map(|&x| x as f32).collect();
-        // Written so that NaN is refused.
-        if !(condition <= MOST_CONDITION) || narrow.iter().any(|x| !x.is_finite()) {
+        if condition.is_nan() || condition > MOST_CONDITION || narrow.iter().any(|x| !x.is_finite()) {
             return fault(format!("its map has a condition of {condition:.0}, at most {MOST_CONDITION} is safe"));
         }
         Ok(CalibratedHead { mean: head.mean, map: head.map, inverse: narrow })

@@ -95,7 +95,7 @@ impl CalibrationFile {
         for (mean, map, of) in [("k.mean", "k.map", (|l| &l.k) as Of), ("v.mean", "v.map", |l| &l.v)] {
             let heads = self.layers.first().map_or(0, |layer| of(layer).len());
             let dim = self.layers.first().and_then(|layer| of(layer).first()).map_or(0, |head| head.mean.len());
-            let all = || self.layers.iter().flat_map(|layer| of(layer));
+            let all = || self.layers.iter().flat_map(of);
             let even = self.layers.iter().all(|layer| of(layer).len() == heads)
                 && all().all(|head| head.mean.len() == dim && head.map.len() == dim * dim);
             if !even || heads == 0 || dim == 0 {

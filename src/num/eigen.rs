@@ -16,8 +16,7 @@ pub fn eigen(matrix: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
     let whole: f64 = a.iter().map(|x| x * x).sum();
     for _ in 0..MOST_SWEEPS {
         let off: f64 = (0..n).flat_map(|p| (p + 1..n).map(move |q| (p, q))).map(|(p, q)| a[p * n + q].powi(2)).sum();
-        // Written so that NaN ends it.
-        if !(off > whole * 1e-30) {
+        if off.is_nan() || off <= whole * 1e-30 {
             break;
         }
         for (p, q) in (0..n).flat_map(|p| (p + 1..n).map(move |q| (p, q))) {
