@@ -5,6 +5,7 @@ mod inspect;
 mod journal;
 mod keys;
 mod lifetimes;
+mod maps;
 mod moves;
 pub(crate) mod pipelines;
 mod policies;

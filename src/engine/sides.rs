@@ -5,7 +5,7 @@ use super::storage::GroupOptions;
 use crate::basis::{BasisChoice, BasisRegistry, Calibration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Codec, Format};
-use crate::kernel::{SideBasis, maps};
+use crate::kernel::SideBasis;
 use crate::profile::{Head, Profile};
 use crate::shape::{CacheGroup, Side};
 use std::sync::Arc;
@@ -101,26 +101,4 @@ pub(super) fn side_basis(
     }
     let id = format!("{}:{}", if basis.map { "map" } else { "mean" }, calibration.id());
     Ok(Turned { basis, calibration: Some(calibration), id })
-}
-
-/// A side's region of a layer's maps, as [`crate::kernel::maps`] lays it out.
-pub(super) fn map_region(turned: &Turned, side: Side, shape: &CacheGroup, layer: usize) -> Vec<f32> {
-    let dim = shape.head_dim(side);
-    let mut floats = Vec::with_capacity(maps::region_floats(turned.basis, shape.kv_heads, dim));
-    for head in turned.calibration.iter().flat_map(|c| c.heads(layer, side)) {
-        floats.extend(head.mean());
-        if turned.basis.map {
-            let columns = |rows: &[f32]| -> Vec<f32> {
-                (0..dim).flat_map(|c| rows.iter().skip(c).step_by(dim).copied().collect::<Vec<_>>()).collect()
-            };
-            floats.extend(columns(head.map()));
-            match side {
-                // The columns of F⁻ᵀ are the rows of F⁻¹.
-                Side::K => floats.extend(head.inverse()),
-                Side::V => floats.extend(columns(head.inverse())),
-            }
-        }
-    }
-    floats.resize(maps::region_floats(turned.basis, shape.kv_heads, dim), 0.0);
-    floats
 }

@@ -2,12 +2,12 @@
 
 use super::registry::Registry;
 use super::settled::Settled;
-use super::sides::{Turned, heads, in_parts, map_region, side_basis};
+use super::sides::{heads, in_parts, side_basis};
 use crate::backend::{Backend, BufferId, BufferSlice, CodecUse};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
 use crate::kernel::attention::AttentionShape;
-use crate::kernel::{MeanPlace, SideBases, maps};
+use crate::kernel::{MeanPlace, SideBases};
 use crate::needs::{PlaneSet, Wanted};
 use crate::page::{Backing, Budget, PageDescriptor, Pool, SegmentKey, SlotSpec};
 use crate::policy::Policy;
@@ -275,52 +275,6 @@ impl Group {
         group.make_sinks(backend, attention)?;
         group.make_maps(backend, &turned)?;
         Ok(group)
-    }
-
-    fn make_maps(&mut self, backend: &mut dyn Backend, turned: &[Turned; 2]) -> Result<()> {
-        if !self.uses_maps() {
-            return Ok(());
-        }
-        let limit = backend.caps().max_binding_bytes.min(backend.caps().max_buffer_bytes);
-        for &layer in &self.shape.layers {
-            let mut floats = map_region(&turned[0], Side::K, &self.shape, layer);
-            floats.extend(map_region(&turned[1], Side::V, &self.shape, layer));
-            let bytes = floats.len() as u64 * 4;
-            if bytes > limit {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    format!("a layer's maps take {bytes} bytes in one binding, the adapter's limit is {limit}"),
-                    "use --basis hadamard, or another adapter",
-                ));
-            }
-            let buffer = backend.alloc("maps", bytes)?;
-            self.maps.push(BufferSlice::whole(buffer, bytes));
-            backend.write(buffer, 0, bytemuck::cast_slice(&floats))?;
-        }
-        Ok(())
-    }
-
-    /// The maps of a layer for both sides, for K and for V; a buffer that is only read where there are none.
-    pub fn maps_of(&self, layer: usize) -> [BufferSlice; 3] {
-        let Some(&whole) = self.maps.get(layer) else { return [self.means; 3] };
-        let shape = &self.shape;
-        let [k, v] =
-            maps::layer_floats(self.bases, shape.kv_heads, shape.k_dim, shape.v_dim).map(|floats| floats as u64 * 4);
-        let side = |offset, bytes| match bytes {
-            0 => self.means,
-            _ => BufferSlice { offset, bytes, ..whole },
-        };
-        [whole, side(0, k), side(k, v)]
-    }
-
-    /// Whether a side has a calibrated mean or map.
-    pub fn uses_maps(&self) -> bool {
-        self.bases.k.fixed || self.bases.v.fixed
-    }
-
-    /// Bytes of calibrated means and maps.
-    pub fn map_bytes(&self) -> u64 {
-        self.maps.iter().map(|slice| slice.bytes).sum()
     }
 
     fn make_sinks(&mut self, backend: &mut dyn Backend, attention: &AttentionOptions) -> Result<()> {
