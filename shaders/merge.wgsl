@@ -10,6 +10,12 @@ const OWN: u32 = (V_DIM + WORKGROUP - 1u) / WORKGROUP;
 const SLICES: u32 = max(1u, WORKGROUP / V_DIM);
 
 #include "lib/hadamard_block.wgsl"
+#if MAP
+#include "lib/map_block.wgsl"
+#endif
+
+// Floats of a KV head's calibrated mean and maps.
+const RECORD: u32 = select(V_DIM, V_DIM + 2u * V_DIM * V_DIM, MAP);
 
 #unzeroed
 // Scratch of reductions; then weights of WORKGROUP partials and where they start.
@@ -134,6 +140,8 @@ fn main(
 #endif
 #if ROTATE
     hadamard_transform(lid, V_DIM);
+#elif MAP
+    map_transform(lid, V_DIM, head / GROUP * RECORD + V_DIM + V_DIM * V_DIM);
 #else
     workgroupBarrier();
 #endif
@@ -149,6 +157,8 @@ fn main(
 #endif
 #if MEAN
         x += share * means[mean_at + c];
+#elif FIXED
+        x += share * maps[head / GROUP * RECORD + c];
 #endif
         out[to + c] = select(0.0, x, some);
     }

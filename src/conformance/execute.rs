@@ -109,6 +109,8 @@ impl Built {
         let tables = make(backend, "tables", &self.tables)?;
         let descs = make(backend, "descs", &self.descs)?;
         let means = make(backend, "means", bytemuck::cast_slice(&self.means))?;
+        let k_maps = make(backend, "maps", bytemuck::cast_slice(&self.k_maps.region(true)))?;
+        let v_maps = make(backend, "maps", bytemuck::cast_slice(&self.v_maps.region(false)))?;
         let sinks = make(backend, "sinks", bytemuck::cast_slice(&self.sinks))?;
         let q_in = make(backend, "q_in", &q)?;
         let prepared = make(backend, "q", &vec![POISON; self.rows * case.q_heads() * shape.query_floats()])?;
@@ -134,7 +136,7 @@ impl Built {
         recording.dispatch(query::dispatch(
             pipeline,
             case.q_heads(),
-            &query::Buffers { q_in: view, tables, means, q_out: prepared },
+            &query::Buffers { q_in: view, tables, means, maps: k_maps, q_out: prepared },
             &query::Args { rows_at: self.rows_at as u32, rows, means: place, scale: case.scale() },
         ));
         for class in &self.classes {
@@ -163,7 +165,7 @@ impl Built {
         recording.dispatch(merge::dispatch(
             pipeline,
             case.q_heads(),
-            &merge::Buffers { partials, tables, means, sinks, out: view },
+            &merge::Buffers { partials, tables, means, maps: v_maps, sinks, out: view },
             &merge::Args {
                 rows_at: self.rows_at as u32,
                 rows: self.merged_rows as u32,
