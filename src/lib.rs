@@ -38,6 +38,9 @@ pub mod selftest;
 #[cfg(feature = "model")]
 pub mod model;
 
+#[cfg(feature = "eval")]
+pub mod eval;
+
 pub use error::{Error, ErrorKind, Result};
 
 /// The wgpu that [`backend::wgpu`] is built with, for callers with a device of their own.

@@ -1,0 +1,41 @@
+//! What a cache took and read while a batch was scored.
+
+use crate::engine::Engine;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Bits by cached value, from the allocator and from counted reads, and pages by format, at the end of a batch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CacheFigures {
+    /// Slots in use.
+    pub resident_bits_per_value: Option<f64>,
+    /// Pages read, mean over the steps with at most 16 rows a sequence.
+    pub read_bits_per_value: Option<f64>,
+    /// Descriptors, table entries, side planes and means.
+    pub metadata_bits_per_value: Option<f64>,
+    /// Distinct pages by `K/V` format.
+    pub pages: BTreeMap<String, u64>,
+    /// Pages that the policy evicted.
+    pub evicted: u64,
+    /// Conversions so far, sealing included.
+    pub conversions: u64,
+    /// Bases of the first cache group's K and V.
+    pub basis: [String; 2],
+}
+
+impl CacheFigures {
+    /// Those of an engine now.
+    pub fn of(engine: &Engine) -> Self {
+        let stats = engine.stats();
+        let basis = engine.bases().first().copied().unwrap_or(("none", "none"));
+        CacheFigures {
+            resident_bits_per_value: stats.resident_bits_per_value,
+            read_bits_per_value: stats.read_bits_per_value,
+            metadata_bits_per_value: stats.metadata_bits_per_value,
+            pages: stats.pages.iter().map(|((k, v), &count)| (format!("{k}/{v}"), count)).collect(),
+            evicted: stats.evicted,
+            conversions: stats.conversions,
+            basis: [basis.0.into(), basis.1.into()],
+        }
+    }
+}
