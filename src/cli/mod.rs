@@ -7,6 +7,7 @@ mod cache_flags;
 mod chat;
 mod conformance;
 mod doctor;
+mod eval;
 mod generate;
 mod mask_flags;
 pub mod models;
@@ -46,6 +47,8 @@ enum Command {
     Plan(plan::PlanCommand),
     /// Measure attention (checked first) and generation (timed only)
     Bench(bench::BenchCommand),
+    /// Judge caches: perplexity, divergence from dense, many profiles in one table
+    Eval(eval::EvalCommand),
     /// What this machine can run: adapters, limits, kernels and formats, with a self-test of each
     Doctor(doctor::DoctorCommand),
     /// The numeric suite of attention on every adapter: each kernel and format against f64, codes to the bit
@@ -79,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Profiles(command) => (command.json(), profiles::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Plan(command) => (command.json, plan::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Bench(command) => (command.json(), bench::run(&command).map(|()| ExitCode::SUCCESS)),
+        Command::Eval(command) => (command.json(), eval::run(&command)),
         Command::Doctor(command) => (command.json, doctor::run(&command)),
         Command::Conformance(command) => (command.json, conformance::run(&command)),
     };

@@ -5,7 +5,9 @@
 //! tokens are scored ([`score`]) against what the dense cache says of them: causally, one query a step, or in longer steps
 //! that are cut where the cache changes ([`Mode`]).
 
+mod candidates;
 mod figures;
+mod folder;
 mod mode;
 mod prefill;
 mod record;
@@ -17,6 +19,7 @@ mod summary;
 mod windows;
 
 pub use figures::CacheFigures;
+pub use folder::{Folder, Identity};
 pub use mode::{Mode, Pace, feed};
 pub use prefill::Prefill;
 pub use record::{Record, SCHEMA, Subject, TokenScores, WindowOf};

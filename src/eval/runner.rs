@@ -60,7 +60,11 @@ impl Plan {
     /// `Usage` with the limit and the values.
     pub fn check(&self, context_length: usize) -> Result<()> {
         let Some(tokens) = self.windows.first().map(|w| w.ids.len()) else {
-            return Err(Error::new(ErrorKind::Usage, "there is no window to score", "give a text and 1 or more windows"));
+            return Err(Error::new(
+                ErrorKind::Usage,
+                "there is no window to score",
+                "give a text and 1 or more windows",
+            ));
         };
         if tokens > context_length {
             return Err(Error::new(
@@ -152,11 +156,10 @@ impl Runner {
         progress: &mut dyn Progress,
         done: &mut dyn FnMut(usize, usize, Record) -> Result<()>,
     ) -> Result<()> {
-        let model = self.held()?;
+        let Some(model) = &self.model else { return Err(gone()) };
         plan.check(model.config().context_length)?;
-        for batch in plan.batches(model.config().vocab, batch_rows(&model)) {
-            let missing: Vec<usize> =
-                (0..candidates.len()).filter(|&c| batch.clone().any(|w| wanted(c, w))).collect();
+        for batch in plan.batches(model.config().vocab, batch_rows(model)) {
+            let missing: Vec<usize> = (0..candidates.len()).filter(|&c| batch.clone().any(|w| wanted(c, w))).collect();
             if missing.is_empty() {
                 continue;
             }
@@ -167,8 +170,7 @@ impl Runner {
                     ErrorKind::Interrupted => e,
                     _ => e.context(format!("profile {}", candidate.label)),
                 };
-                let records =
-                    self.candidate(plan, batch.clone(), candidate, &reference, progress).map_err(named)?;
+                let records = self.candidate(plan, batch.clone(), candidate, &reference, progress).map_err(named)?;
                 for (window, record) in batch.clone().zip(records) {
                     done(at, window, record)?;
                 }
@@ -253,10 +255,12 @@ impl Runner {
     }
 
     fn held(&mut self) -> Result<Model> {
-        self.model.take().ok_or_else(|| {
-            Error::new(ErrorKind::Device, "an earlier failure took the model", "load it again: make another runner")
-        })
+        self.model.take().ok_or_else(gone)
     }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Device, "an earlier failure took the model", "load it again: make another runner")
 }
 
 /// Windows that one step can hold.

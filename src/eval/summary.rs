@@ -91,8 +91,7 @@ impl Summary {
             let each: Vec<Summary> = texts
                 .iter()
                 .map(|&(name, hash)| {
-                    let own: Vec<&Record> =
-                        group.iter().copied().filter(|r| r.window.text_sha256 == hash).collect();
+                    let own: Vec<&Record> = group.iter().copied().filter(|r| r.window.text_sha256 == hash).collect();
                     one(name, &own)
                 })
                 .collect();
@@ -116,7 +115,8 @@ const MEAN: &str = "mean";
 
 fn one(text: &str, records: &[&Record]) -> Summary {
     let all = |list: fn(&Record) -> &Vec<f64>| -> Vec<f64> { records.iter().flat_map(|r| list(r)).copied().collect() };
-    let by_window = |value: &dyn Fn(&Record) -> Option<f64>| -> Vec<f64> { records.iter().filter_map(|r| value(r)).collect() };
+    let by_window =
+        |value: &dyn Fn(&Record) -> Option<f64>| -> Vec<f64> { records.iter().filter_map(|r| value(r)).collect() };
     let figure = |value: &dyn Fn(&Record) -> Option<f64>| mean(&by_window(value));
     let (kl, nll, dense) = (all(|r| &r.tokens.kl), all(|r| &r.tokens.nll), all(|r| &r.tokens.nll_dense));
     let differences = by_window(&|r| {
@@ -243,9 +243,8 @@ pub fn markdown(summaries: &[Summary]) -> String {
     let small = |value: Option<f64>| value.map_or("-".into(), small);
     for s in summaries {
         let percent = s.nll_difference.map(|d| (d.exp() - 1.0) * 100.0);
-        let interval = s.kl_interval.map_or("-".into(), |[low, high]| {
-            format!("{} to {}", self::small(low), self::small(high))
-        });
+        let interval =
+            s.kl_interval.map_or("-".into(), |[low, high]| format!("{} to {}", self::small(low), self::small(high)));
         let cells = [
             s.label.replace('|', "\\|"),
             s.text.replace('|', "\\|"),

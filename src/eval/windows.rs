@@ -27,7 +27,8 @@ impl Text {
     /// `File` for one that cannot be read, is too long, is no UTF-8 text or holds nothing but white space.
     pub fn open(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let fault = |what: String| Error::new(ErrorKind::File, format!("text {shown}: {what}"), "give a UTF-8 text file");
+        let fault =
+            |what: String| Error::new(ErrorKind::File, format!("text {shown}: {what}"), "give a UTF-8 text file");
         let meta = std::fs::metadata(path).map_err(|e| fault(e.to_string()))?;
         if !meta.is_file() {
             return Err(fault("it is no regular file".into()));
