@@ -4,6 +4,12 @@ use super::{Engine, SeqId};
 use crate::error::Result;
 
 impl Engine {
+    /// Decoding steps so far, and the sum of their bits read by cached value.
+    #[cfg(feature = "eval")]
+    pub(crate) fn reads(&self) -> (u64, f64) {
+        (self.counters.decode_steps, self.counters.read_bits_sum)
+    }
+
     /// Most committed rows (1 or more) that each sequence of `seqs` can get in the next step so that every one of them sees
     /// the pages it would see if it came in a step of its own: no page falls due for sealing and no move of the policy comes
     /// in between. A step of that many rows from the same state is a stepwise run, done at once.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub struct CacheFigures {
     /// Slots in use.
     pub resident_bits_per_value: Option<f64>,
-    /// Pages read, mean over the steps with at most 16 rows a sequence.
+    /// Pages read in a step with one row a sequence, mean over the scored rows.
     pub read_bits_per_value: Option<f64>,
     /// Descriptors, table entries, side planes and means.
     pub metadata_bits_per_value: Option<f64>,

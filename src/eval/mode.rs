@@ -3,6 +3,7 @@
 use crate::engine::SeqId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Answer, Model, ModelRows};
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,8 @@ pub enum Mode {
     /// One query a step, as decoding does.
     Stepwise,
     /// Several rows a step, cut where the cache would change between one-row steps ([`crate::engine::Engine::steady_rows`]):
-    /// each query sees for every key what the stepwise cache holds then. Every other step has one row, whose time and
-    /// reads are those of decoding.
+    /// each query sees for every key what the stepwise cache holds then. In the middle of each stretch one row goes alone:
+    /// its time is that of decoding, and its reads count for the stretch.
     Emulated,
     /// Steps of that many rows, whatever the cache does. An exact tail is then as much longer as a step has rows, so the
     /// results flatter every profile that has one.
@@ -30,8 +31,8 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Time that feeding took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Time that feeding took, and what its steps read.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
     /// Rows of steps with one row a sequence.
     pub single_rows: u64,
@@ -41,12 +42,21 @@ pub struct Pace {
     pub rows: u64,
     /// All time, scoring on the host left out.
     pub all: Duration,
+    /// Bits read a cached value, summed over the rows that single steps stand for.
+    read_bits: f64,
+    /// Those rows.
+    read_rows: f64,
 }
 
 impl Pace {
     /// Tokens a second of steps with one row a sequence.
     pub fn decode_tokens_per_s(&self) -> Option<f64> {
         rate(self.single_rows, self.single)
+    }
+
+    /// Bits of pages read a cached value in a step of one row a sequence, mean over all rows.
+    pub fn read_bits_per_value(&self) -> Option<f64> {
+        (self.read_rows > 0.0).then(|| self.read_bits / self.read_rows)
     }
 
     /// Tokens a second of all steps.
@@ -85,19 +95,26 @@ pub fn feed(
         ));
     }
     let ids: Vec<SeqId> = sequences.iter().map(|&(seq, _)| seq).collect();
-    let (mut pace, mut at, mut single_next) = (Pace::default(), 0, true);
+    let (mut pace, mut at) = (Pace::default(), 0);
+    // Rows of the steps to come, and for how many rows' reads each stands.
+    let mut ahead: VecDeque<(usize, usize)> = VecDeque::new();
     while at < count {
         if stop() {
             return Err(Error::new(ErrorKind::Interrupted, "stopped while scoring", ""));
         }
-        let rows = match mode {
-            Mode::Stepwise => 1,
-            Mode::Chunked(rows) => rows.max(1),
-            Mode::Emulated if single_next => 1,
-            Mode::Emulated => model.engine().steady_rows(&ids)? as usize,
+        let Some((rows, stands_for)) = ahead.pop_front() else {
+            let left = most.min(count - at);
+            match mode {
+                Mode::Stepwise => ahead.push_back((1, 1)),
+                Mode::Chunked(rows) => ahead.push_back((rows.clamp(1, left), 1)),
+                Mode::Emulated => {
+                    let rows = (model.engine().steady_rows(&ids)? as usize).min(left);
+                    let before = (rows - 1) / 2;
+                    ahead.extend([(before, 0), (1, rows), (rows - 1 - before, 0)].into_iter().filter(|s| s.0 > 0));
+                }
+            }
+            continue;
         };
-        let rows = rows.min(most).min(count - at);
-        single_next = rows > 1;
         let step: Vec<ModelRows<'_>> = sequences
             .iter()
             .map(|&(seq, tokens)| ModelRows {
@@ -107,6 +124,7 @@ pub fn feed(
                 answer: Answer::AllLogits,
             })
             .collect();
+        let read_before = model.engine().reads();
         let start = Instant::now();
         let answers = model.step(&step)?;
         let time = start.elapsed();
@@ -116,6 +134,11 @@ pub fn feed(
         if rows == 1 {
             pace.single_rows += fed;
             pace.single += time;
+            let (steps, bits) = model.engine().reads();
+            if steps > read_before.0 {
+                pace.read_rows += stands_for as f64;
+                pace.read_bits += (bits - read_before.1) * stands_for as f64;
+            }
         }
         hear(at, rows, &answers.logits)?;
         at += rows;

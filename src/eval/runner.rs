@@ -211,6 +211,7 @@ impl Runner {
         let cache = CacheFigures::of(model.engine());
         self.model = Some(model);
         let (scores, pace) = result?;
+        let cache = CacheFigures { read_bits_per_value: pace.read_bits_per_value(), ..cache };
         let mut records = Vec::with_capacity(batch.len());
         for (window, tokens) in batch.clone().zip(scores) {
             if !tokens.whole() {

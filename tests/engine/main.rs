@@ -13,4 +13,5 @@ mod model;
 mod random;
 mod rounds;
 mod rules;
+mod steady;
 mod window;
