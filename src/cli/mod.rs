@@ -6,6 +6,7 @@ mod bench;
 mod cache_flags;
 mod chat;
 mod conformance;
+mod data;
 mod doctor;
 mod eval;
 mod generate;
@@ -41,6 +42,8 @@ enum Command {
     Chat(Box<chat::ChatCommand>),
     /// List, fetch and look into models
     Models(models::ModelsCommand),
+    /// List and fetch public texts to evaluate on
+    Data(data::DataCommand),
     /// List what a cache can do by name, and print one of them
     Profiles(profiles::ProfilesCommand),
     /// What a cache takes by context, and the context that a budget holds
@@ -79,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Generate(command) => (command.json, generate::run(&command, cli.verbose)),
         Command::Chat(command) => (false, chat::run(&command, cli.verbose)),
         Command::Models(command) => (command.json(), models::run(command).map(|()| ExitCode::SUCCESS)),
+        Command::Data(command) => (command.json(), data::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Profiles(command) => (command.json(), profiles::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Plan(command) => (command.json, plan::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Bench(command) => (command.json(), bench::run(&command).map(|()| ExitCode::SUCCESS)),

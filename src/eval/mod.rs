@@ -6,6 +6,8 @@
 //! that are cut where the cache changes ([`Mode`]).
 
 mod candidates;
+#[cfg(feature = "cli")]
+pub mod corpus;
 mod figures;
 mod folder;
 mod mode;

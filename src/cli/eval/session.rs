@@ -5,13 +5,13 @@ use super::super::models::Bar;
 use super::flags::RunFlags;
 use super::progress::Meter;
 use kvarto::engine::Registry;
+use kvarto::eval::corpus;
 use kvarto::eval::{Candidate, Folder, Identity, Mode, Plan, Record, Runner, Subject, Text, Windows};
 use kvarto::model::gguf::Gguf;
 use kvarto::model::tokenizer::Tokenizer;
 use kvarto::model::{LoadOptions, Model, store};
 use kvarto::profile::Profile;
 use kvarto::{Result, model::config::ModelConfig};
-use std::path::Path;
 
 /// Rows of the longest steps, prefill and scoring alike.
 const CHUNK_TOKENS: usize = 256;
@@ -47,7 +47,7 @@ impl Session {
     /// backend says.
     pub fn open(flags: &RunFlags, registry: Registry) -> Result<Self> {
         let wanted = flags.backend.wanted()?;
-        let texts = flags.text.iter().map(|word| Text::open(Path::new(word))).collect::<Result<Vec<_>>>()?;
+        let texts = flags.text.iter().map(|word| Text::open(&corpus::resolve(word)?)).collect::<Result<Vec<_>>>()?;
         let folder = flags.folder()?;
         let bar = Bar::new();
         let path = store::resolve_or_fetch(&flags.model, &bar)?;
