@@ -11,6 +11,7 @@ pub mod corpus;
 mod figures;
 mod folder;
 mod mode;
+pub mod plot;
 mod prefill;
 mod record;
 mod reference;

@@ -3,7 +3,7 @@
 use super::super::output;
 use super::super::report::figure;
 use kvarto::Result;
-use kvarto::eval::{self, Folder, Record, Summary};
+use kvarto::eval::{self, Folder, Record, Summary, plot};
 
 /// Everything as JSON.
 pub fn json(records: &[Record]) -> String {
@@ -100,12 +100,16 @@ fn interval(value: Option<[f64; 2]>) -> String {
     value.map_or(String::new(), |[low, high]| format!(" (95 % of windows: {low:+.6} to {high:+.6})"))
 }
 
-/// Writes `results.json` and `results.md` into the folder of results, if there is one.
+/// Writes `results.json`, `results.md` and the plots into the folder of results, if there is one.
 ///
 /// # Errors
 /// `File` for a file that cannot be written.
 pub fn write(records: &[Record], folder: Option<&Folder>) -> Result<()> {
     let Some(folder) = folder else { return Ok(()) };
     folder.write("results.json", json(records).as_bytes())?;
-    folder.write("results.md", table(records).as_bytes())
+    folder.write("results.md", table(records).as_bytes())?;
+    for name in plot::frontier(&Summary::of(records), folder)? {
+        output::say(&format!("plot      {}", folder.path().join(name + ".png").display()));
+    }
+    Ok(())
 }
