@@ -5,11 +5,13 @@ mod cache;
 mod fallbacks;
 mod forward;
 mod kernels;
+mod observe;
 mod weights;
 
 pub use cache::CacheOptions;
 pub use fallbacks::Fallback;
 pub use forward::{Answer, Answers, ModelRows};
+pub use observe::Observed;
 
 use super::config::ModelConfig;
 use super::gguf::Gguf;
