@@ -71,13 +71,13 @@ pub const REGISTRY: &[Entry] = &[
 pub struct Corpus(PathBuf);
 
 impl Corpus {
-    /// The user's own: the folder `KVARTO_DATA` names, else `kvarto/texts` in the system's data folder.
+    /// The user's own: `texts` in the folder that `KVARTO_DATA` names, else in `kvarto` of the system's data folder.
     ///
     /// # Errors
     /// `File` where the system names none.
     pub fn of_user() -> Result<Self> {
         if let Some(folder) = std::env::var_os("KVARTO_DATA").filter(|folder| !folder.is_empty()) {
-            return Ok(Corpus::at(folder));
+            return Ok(Corpus::at(Path::new(&folder).join("texts")));
         }
         let none = || {
             let remedy = "set KVARTO_DATA to a folder, or pass a file's path";

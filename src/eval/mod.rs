@@ -5,12 +5,14 @@
 //! tokens are scored ([`score`]) against what the dense cache says of them: causally, one query a step, or in longer steps
 //! that are cut where the cache changes ([`Mode`]).
 
+mod attention;
 mod candidates;
 #[cfg(feature = "cli")]
 pub mod corpus;
 mod figures;
 mod folder;
 mod mode;
+pub mod needle;
 pub mod plot;
 mod prefill;
 mod record;
@@ -21,6 +23,7 @@ pub mod statistics;
 mod summary;
 mod windows;
 
+pub use attention::{AttentionErrors, ExactAttention, HeadError};
 pub use figures::CacheFigures;
 pub use folder::{Folder, Identity};
 pub use mode::{Mode, Pace, feed};

@@ -189,11 +189,8 @@ impl Runner {
         let dense = Profile { k_basis: Some("none".into()), v_basis: Some("none".into()), ..Profile::dense() };
         // Sliding layers keep every row here: a candidate's prefill begins with them.
         let rewind_tokens = plan.windows[batch.start].ids.len();
-        self.exchange(dense, plan, batch.len(), rewind_tokens)?;
-        let mut model = self.held()?;
-        let result = self::reference(&mut model, plan, batch, progress);
-        self.model = Some(model);
-        result
+        self.exchange(dense, rewind_tokens * batch.len(), rewind_tokens)?;
+        self.with_model(|model| self::reference(model, plan, batch, progress))
     }
 
     fn candidate(
@@ -205,13 +202,13 @@ impl Runner {
         progress: &mut dyn Progress,
     ) -> Result<Vec<Record>> {
         progress.stage(&candidate.label);
-        self.exchange(candidate.profile.clone(), plan, batch.len(), 0)?;
-        let mut model = self.held()?;
-        let result = self::candidate(&mut model, plan, batch.clone(), reference, progress);
-        let cache = CacheFigures::of(model.engine());
-        self.model = Some(model);
-        let (scores, pace) = result?;
-        let cache = CacheFigures { read_bits_per_value: pace.read_bits_per_value(), ..cache };
+        let tokens = plan.windows[batch.start].ids.len();
+        self.exchange(candidate.profile.clone(), tokens * batch.len(), 0)?;
+        let (cache, scores, pace) = self.with_model(|model| {
+            let (scores, pace) = self::candidate(model, plan, batch.clone(), reference, progress)?;
+            let cache = CacheFigures::of(model.engine());
+            Ok((cache.with_reads(pace.read_bits_per_value()), scores, pace))
+        })?;
         let mut records = Vec::with_capacity(batch.len());
         for (window, tokens) in batch.clone().zip(scores) {
             if !tokens.whole() {
@@ -240,12 +237,12 @@ impl Runner {
         Ok(records)
     }
 
-    /// A cache of another profile under the model, roomy enough for the batch; moves are as long as they like, so that none
+    /// A cache of another profile under the model, with room for that many tokens; moves are as long as they like, so that none
     /// waits for a later step.
-    fn exchange(&mut self, profile: Profile, plan: &Plan, windows: usize, rewind_tokens: usize) -> Result<()> {
+    pub(super) fn exchange(&mut self, profile: Profile, context_tokens: usize, rewind_tokens: usize) -> Result<()> {
         let options = CacheOptions {
             page_tokens: profile.page_tokens,
-            context_tokens: plan.windows.first().map_or(0, |w| w.ids.len()) * windows,
+            context_tokens,
             kv_budget_bytes: None,
             rewind_tokens,
             move_bytes: Some(u64::MAX),
@@ -253,6 +250,11 @@ impl Runner {
         let model = self.held()?;
         self.model = Some(model.with_cache(profile, self.registry.clone(), &options)?);
         Ok(())
+    }
+
+    /// The model for a while.
+    pub(super) fn with_model<T>(&mut self, work: impl FnOnce(&mut Model) -> Result<T>) -> Result<T> {
+        work(self.model.as_mut().ok_or_else(gone)?)
     }
 
     fn held(&mut self) -> Result<Model> {

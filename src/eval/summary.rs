@@ -59,8 +59,12 @@ pub struct Summary {
     pub top5: Option<f64>,
     /// Bits of slots in use a cached value.
     pub resident_bits_per_value: Option<f64>,
+    /// Bits of slots in use a value of all tokens so far, evicted ones too.
+    pub resident_bits_per_seen_value: Option<f64>,
     /// Bits read a cached value and decoding step.
     pub read_bits_per_value: Option<f64>,
+    /// Bits read a value of all tokens so far and decoding step.
+    pub read_bits_per_seen_value: Option<f64>,
     /// Bits of descriptors, tables, side planes and means.
     pub metadata_bits_per_value: Option<f64>,
     /// Tokens a second of steps with one row a window.
@@ -139,7 +143,9 @@ fn one(text: &str, records: &[&Record]) -> Summary {
         top1: share(records, |r| &r.tokens.top1, 1.0),
         top5: share(records, |r| &r.tokens.top5, 5.0),
         resident_bits_per_value: figure(&|r| r.cache.resident_bits_per_value),
+        resident_bits_per_seen_value: figure(&|r| r.cache.resident_bits_per_seen_value),
         read_bits_per_value: figure(&|r| r.cache.read_bits_per_value),
+        read_bits_per_seen_value: figure(&|r| r.cache.read_bits_per_seen_value),
         metadata_bits_per_value: figure(&|r| r.cache.metadata_bits_per_value),
         decode_tokens_per_s: figure(&|r| r.decode_tokens_per_s),
         buckets: buckets(records),
@@ -236,8 +242,8 @@ pub fn json(records: &[Record], command: &[String]) -> Value {
 /// Summaries as a table; figures that are missing are `-`.
 pub fn markdown(summaries: &[Summary]) -> String {
     let mut out = String::from(
-        "| profile | text | window | tokens | resident | read | metadata | ppl vs dense, % | mean KL, nat | 95 % of windows \
-         | KL p99 | top-1 | top-5 | decode tok/s |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        "| profile | text | window | tokens | resident | of all tokens | read | metadata | ppl vs dense, % | mean KL, nat | 95 % of windows \
+         | KL p99 | top-1 | top-5 | decode tok/s |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     let show = |value: Option<f64>, digits: usize| value.map_or("-".into(), |v| format!("{v:.digits$}"));
     let small = |value: Option<f64>| value.map_or("-".into(), small);
@@ -251,6 +257,7 @@ pub fn markdown(summaries: &[Summary]) -> String {
             s.window_tokens.to_string(),
             s.tokens.to_string(),
             show(s.resident_bits_per_value, 2),
+            show(s.resident_bits_per_seen_value, 2),
             show(s.read_bits_per_value, 2),
             show(s.metadata_bits_per_value, 3),
             percent.map_or("-".into(), |p| format!("{p:+.2}")),

@@ -45,8 +45,8 @@ pub fn frontier(summaries: &[Summary], folder: &Folder) -> Result<Vec<String>> {
             .filter_map(|s| {
                 Some(Mark {
                     label: s.label.clone(),
-                    resident: s.resident_bits_per_value,
-                    read: s.read_bits_per_value,
+                    resident: s.resident_bits_per_seen_value,
+                    read: s.read_bits_per_seen_value,
                     kl: s.kl_mean?.max(FLOOR),
                     interval: s.kl_interval.map(|i| i.map(|x| x.max(FLOOR))),
                     speed: s.decode_tokens_per_s,
@@ -63,7 +63,7 @@ pub fn frontier(summaries: &[Summary], folder: &Folder) -> Result<Vec<String>> {
         let title = format!("{tokens} tokens, {texts}, {scored} tokens scored");
         let name = format!("frontier-{tokens}");
         let height = 620.max(90 + 22 * marks.len() as u32);
-        write(folder, &name, (1720, height), &Frontier { title, marks })?;
+        write(folder, &name, (1760, height), &Frontier { title, marks })?;
         names.push(name);
     }
     Ok(names)
@@ -82,25 +82,25 @@ impl Picture for Frontier {
 impl Frontier {
     fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Result<()> {
         area.fill(&WHITE).map_err(fault)?;
-        let (panels, legend) = area.split_horizontally(1300);
+        let (panels, legend) = area.split_horizontally(1290);
         let panels = panels.titled(&self.title, (FONT, 22)).map_err(fault)?.split_evenly((1, 3));
         let kl = self.kl_range();
         let kls = |m: &Mark| Some(m.kl);
         self.panel(
             &panels[0],
-            "resident bits a value",
+            "resident bits a value of all tokens",
             "mean KL to dense, nat",
             kl.clone(),
             |m| m.resident,
             kls,
             true,
         )?;
-        self.panel(&panels[1], "read bits a value", "mean KL to dense, nat", kl, |m| m.read, kls, true)?;
+        self.panel(&panels[1], "read bits a value of all tokens", "mean KL to dense, nat", kl, |m| m.read, kls, true)?;
         let speeds = self.marks.iter().filter_map(|m| m.speed).fold(1.0, f64::max);
         let speed = |m: &Mark| m.speed;
         self.panel(
             &panels[2],
-            "resident bits a value",
+            "resident bits a value of all tokens",
             "decode, tokens/s",
             0.0..speeds * 1.1,
             |m| m.resident,
@@ -143,7 +143,9 @@ impl Frontier {
                     .y_desc(y_name)
                     .label_style((FONT, 15))
                     .axis_desc_style((FONT, 17))
-                    .light_line_style(RGBColor(238, 238, 238))
+                    .light_line_style(TRANSPARENT)
+                    .bold_line_style(RGBColor(222, 222, 222))
+                    .x_label_formatter(&|v: &f64| format!("{v:.0}"))
                     .y_label_formatter(&|v: &f64| if logarithmic { power(*v) } else { format!("{v:.0}") })
                     .draw()
                     .map_err(fault)?;
@@ -158,7 +160,12 @@ impl Frontier {
                 chart.draw_series(dots).map_err(fault)?;
                 let style = |at: usize| ink(15, colour(at), HPos::Left, VPos::Bottom);
                 let numbers = points.iter().map(|&(at, _, x, y)| {
-                    EmptyElement::at((x, y)) + Text::new((at + 1).to_string(), (6, -2), style(at))
+                    let close = |&&(other, _, a, b): &&(usize, &Mark, f64, f64)| {
+                        other < at && (a - x).abs() < most / 25.0 && nearby(b, y, logarithmic)
+                    };
+                    // Neighbours' numbers stand on the other side of their marks.
+                    let (dx, dy) = if points.iter().filter(close).count() % 2 == 1 { (-20, 6) } else { (6, -2) };
+                    EmptyElement::at((x, y)) + Text::new((at + 1).to_string(), (dx, dy), style(at))
                 });
                 chart.draw_series(numbers).map_err(fault)?;
             }};
@@ -178,14 +185,22 @@ impl Frontier {
             let y = 50 + 22 * at as i32;
             area.draw(&Circle::new((8, y + 8), 5, colour(at).filled())).map_err(fault)?;
             let bits = mark.resident.map_or("-".into(), |b| format!("{b:.2}"));
-            let label: String = match mark.label.chars().count() > 34 {
-                true => mark.label.chars().take(33).chain(['…']).collect(),
+            let label: String = match mark.label.chars().count() > 30 {
+                true => mark.label.chars().take(29).chain(['…']).collect(),
                 false => mark.label.clone(),
             };
             let text = format!("{:>2}  {label}: {bits} bits, KL {:.5}", at + 1, mark.kl);
             area.draw(&Text::new(text, (20, y), style(at))).map_err(fault)?;
         }
         Ok(())
+    }
+}
+
+/// Whether two heights lie so close that numbers beside them would overlap.
+fn nearby(a: f64, b: f64, logarithmic: bool) -> bool {
+    match logarithmic {
+        true => (a / b).ln().abs() < 0.8,
+        false => (a - b).abs() < 0.06 * a.max(b),
     }
 }
 
