@@ -23,7 +23,7 @@ pub struct Identity<'a> {
 }
 
 impl Identity<'_> {
-    /// The name of the file that holds such a result.
+    /// The name of the file that holds such a result; it begins with the label for people's sake.
     pub fn file(&self) -> String {
         let Subject { profile, model_sha256, backend, adapter, tier, version, .. } = self.subject;
         let window = self.window;
@@ -38,6 +38,17 @@ impl Identity<'_> {
 
 fn plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// The name of the file that holds a profile's outcomes of a batch of needle cases.
+pub fn needle_file(subject: &Subject, grid: &super::needle::Grid, cases: &[super::needle::Case]) -> String {
+    let Subject { profile, model_sha256, backend, adapter, tier, version, .. } = subject;
+    let names: Vec<_> = cases.iter().map(|c| (c.task, c.length, c.depth, c.index)).collect();
+    let parts = (profile, model_sha256, backend, adapter, tier, version, grid.seed, &names, SCHEMA);
+    let text = serde_json::to_string(&parts).unwrap_or_default();
+    let label: String = subject.label.chars().map(|c| if plain(c) { c } else { '_' }).take(48).collect();
+    let length = cases.first().map_or(0, |case| case.length);
+    format!("needle-{label}-{length}-{:016x}.json", xxh3_64(text.as_bytes()))
 }
 
 impl Folder {

@@ -25,7 +25,7 @@ mod windows;
 
 pub use attention::{AttentionErrors, ExactAttention, HeadError};
 pub use figures::CacheFigures;
-pub use folder::{Folder, Identity};
+pub use folder::{Folder, Identity, needle_file};
 pub use mode::{Mode, Pace, feed};
 pub use prefill::Prefill;
 pub use record::{Record, SCHEMA, Subject, TokenScores, WindowOf};
