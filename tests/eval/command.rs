@@ -6,23 +6,23 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-fn kvarto(arguments: &[&str]) -> Output {
+pub fn kvarto(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvarto"));
     command.args(arguments).env_remove("RUST_LOG").stdin(Stdio::null()).output().expect("the program starts")
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
 #[track_caller]
-fn well(output: &Output) -> String {
+pub fn well(output: &Output) -> String {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     out
 }
 
-fn in_folder() -> (tempfile::TempDir, String, String) {
+pub fn in_folder() -> (tempfile::TempDir, String, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("a text.txt");
     std::fs::write(&file, english().text).expect("written");

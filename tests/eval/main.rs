@@ -5,5 +5,6 @@
 mod support;
 
 mod command;
+mod needle;
 mod scoring;
 mod texts;

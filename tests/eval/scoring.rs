@@ -148,7 +148,7 @@ fn dense_costs_nothing_and_fewer_bits_cost_more() {
     let Some(gguf) = support::model::open() else { return };
     let registry = Registry::builtin();
     let mut runner = runner(&gguf, &registry);
-    let plan = plan(&gguf, 384, 48, Mode::Emulated);
+    let plan = plan(&gguf, 384, 32, Mode::Emulated);
     let words = ["dense", "fp8", "tq4", "tq3", "tq2", "streaming+policy.recent_tokens=130"];
     let records = run(&mut runner, &plan, &candidates(&words, &registry));
     assert_eq!(records.len(), 12);
@@ -160,8 +160,8 @@ fn dense_costs_nothing_and_fewer_bits_cost_more() {
     for s in &summaries {
         let (ppl, dense) = (s.ppl.expect("one"), s.ppl_dense.expect("one"));
         assert!(((ppl / dense).ln() - s.nll_difference.expect("one")).abs() < 1e-9);
-        assert_eq!((s.windows, s.tokens, s.buckets.len()), (2, 96, 4));
-        assert_eq!((s.buckets[0].from, s.buckets[3].to), (336, 384));
+        assert_eq!((s.windows, s.tokens, s.buckets.len()), (2, 64, 4));
+        assert_eq!((s.buckets[0].from, s.buckets[3].to), (352, 384));
         assert!(s.read_bits_per_value > Some(0.0) && s.decode_tokens_per_s > Some(0.0));
     }
     let bits: Vec<f64> = summaries.iter().map(|s| s.resident_bits_per_value.expect("bits")).collect();
@@ -178,15 +178,14 @@ fn emulated_steps_score_what_single_steps_score() {
     let registry = Registry::builtin();
     let mut runner = runner(&gguf, &registry);
     let words = [
-        "tq3",
         "kv:tq4/tq3@mean",
         "minima-kv+policy.recent_tokens=150+kv.page_tokens=32+kv.exact_tail_tokens=32",
         "streaming+policy.recent_tokens=100+kv.page_tokens=32+kv.exact_tail_tokens=32",
     ];
     let candidates = candidates(&words, &registry);
-    let single = run(&mut runner, &plan(&gguf, 352, 90, Mode::Stepwise), &candidates);
-    let long = run(&mut runner, &plan(&gguf, 352, 90, Mode::Emulated), &candidates);
-    let chunked = run(&mut runner, &plan(&gguf, 352, 90, Mode::Chunked(64)), &candidates);
+    let single = run(&mut runner, &plan(&gguf, 352, 72, Mode::Stepwise), &candidates);
+    let long = run(&mut runner, &plan(&gguf, 352, 72, Mode::Emulated), &candidates);
+    let chunked = run(&mut runner, &plan(&gguf, 352, 72, Mode::Chunked(64)), &candidates);
     let worst = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     let mean = |list: &[f64]| list.iter().sum::<f64>() / list.len() as f64;
     for ((single, long), chunked) in single.iter().zip(&long).zip(&chunked) {

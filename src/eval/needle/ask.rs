@@ -1,5 +1,6 @@
 //! Asking: questions on forks of a context, greedy answers, and what they are worth.
 
+use super::super::figures::CacheFigures;
 use super::tasks::Case;
 use crate::engine::SeqId;
 use crate::error::{Error, ErrorKind, Result};
@@ -55,7 +56,8 @@ impl Thread {
     }
 }
 
-/// Asks every question of each case on a fork of its sequence, all of them in the same steps of one token each.
+/// Asks every question of each case on a fork of its sequence, all of them in the same steps of one token each. Says what the
+/// cache was at the end, pages that forks share counted once.
 ///
 /// # Errors
 /// `Shape` for more questions than a step has rows; `Interrupted` when `stop` says so; as [`Model::step`].
@@ -64,7 +66,7 @@ pub fn ask(
     tokenizer: &Tokenizer,
     cases: &[(SeqId, &Case)],
     stop: &mut dyn FnMut() -> bool,
-) -> Result<Vec<Outcome>> {
+) -> Result<(Vec<Outcome>, CacheFigures)> {
     let mut threads: Vec<Vec<Thread>> = Vec::with_capacity(cases.len());
     for (seq, case) in cases {
         let mut own = Vec::with_capacity(case.questions.len());
@@ -109,6 +111,7 @@ pub fn ask(
         }
         at += 1;
     }
+    let cache = CacheFigures::of(model.engine());
     let mut outcomes = Vec::with_capacity(cases.len());
     for ((_, case), threads) in cases.iter().zip(threads) {
         let mut answers = Vec::with_capacity(threads.len());
@@ -119,7 +122,7 @@ pub fn ask(
         }
         outcomes.push(Outcome::of(case, answers));
     }
-    Ok(outcomes)
+    Ok((outcomes, cache))
 }
 
 #[cfg(test)]

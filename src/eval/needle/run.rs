@@ -67,7 +67,7 @@ impl Runner {
                     _ => e.context(format!("profile {}", candidate.label)),
                 };
                 self.exchange(candidate.profile.clone(), length * room, 0).map_err(named)?;
-                let (bits, outcomes) = self
+                let (outcomes, cache) = self
                     .with_model(|model| {
                         let chunk = model.chunk_tokens();
                         let mut held: Vec<(SeqId, &Case)> = Vec::with_capacity(own.len());
@@ -76,8 +76,7 @@ impl Runner {
                             prefill.replay(model.engine(), seq, chunk)?;
                             held.push((seq, case));
                         }
-                        let bits = model.engine().stats().resident_bits_per_value;
-                        Ok((bits, ask(model, tokenizer, &held, &mut || progress.stopped())?))
+                        ask(model, tokenizer, &held, &mut || progress.stopped())
                     })
                     .map_err(named)?;
                 let verdict = |((case, dense), own): ((&Case, &Outcome), Outcome)| Verdict {
@@ -88,7 +87,7 @@ impl Runner {
                     index: case.index,
                     dense: dense.clone(),
                     own,
-                    resident_bits_per_value: bits,
+                    resident_bits_per_value: cache.resident_bits_per_value,
                 };
                 let verdicts = own.iter().zip(&reference).zip(outcomes).map(verdict).collect();
                 progress.advance(tokens);
@@ -116,6 +115,6 @@ fn prefill(
         held.push((seq, case));
     }
     progress.stage("dense");
-    let outcomes = ask(model, tokenizer, &held, &mut || progress.stopped())?;
+    let (outcomes, _) = ask(model, tokenizer, &held, &mut || progress.stopped())?;
     Ok((prefills, outcomes))
 }

@@ -19,7 +19,7 @@ pub enum Task {
     MultiValue,
     /// The codes of four things, four questions.
     MultiQuery,
-    /// The value at the end of a chain of names.
+    /// The code at the end of a chain of three names.
     Variables,
     /// The three words that a list repeats most.
     FrequentWords,
@@ -240,20 +240,16 @@ fn script(task: Task, share: f64, random: &mut StdRng) -> Script {
             script.questions.push((format!(" The three secret codes of the {key} are"), numbers, 28));
         }
         Task::Variables | Task::FrequentWords => {
-            script.opening = "Here is a long story. It hides some equations; remember them.";
             let names = keys(random, 3);
             let number = number(random);
             // The chain's links in order, from the depth asked for on.
             let mut places =
                 [share, share + (1.0 - share) * anywhere(random), share + (1.0 - share) * anywhere(random)];
             places.sort_by(f64::total_cmp);
-            let links = [
-                format!(" Equation: {} = {number}.", names[0]),
-                format!(" Equation: {} = {}.", names[1], names[0]),
-                format!(" Equation: {} = {}.", names[2], names[1]),
-            ];
+            let same = |of: &str, like: &str| format!(" The {of} has the same secret code as the {like}.");
+            let links = [code(names[0], &number), same(names[1], names[0]), same(names[2], names[1])];
             script.needles.extend(places.into_iter().zip(links));
-            script.questions.push((format!(" The number behind {} is", names[2]), vec![number], 8));
+            script.questions.push((ask(names[2]), vec![number], 8));
         }
     }
     script
