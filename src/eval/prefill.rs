@@ -114,10 +114,9 @@ impl Prefill {
             let end = (start + chunk).min(self.tokens);
             let mut step = engine.begin_step(&[SeqRows { seq, rows: (end - start) as u32, committed: true }])?;
             for (index, layer) in self.layers.iter().enumerate() {
-                for side in 0..2 {
-                    let width = layer.widths[side];
-                    floats[side].clear();
-                    floats[side].extend(layer.rows[side][start * width..end * width].iter().map(|x| x.to_f32()));
+                for ((to, rows), width) in floats.iter_mut().zip(&layer.rows).zip(layer.widths) {
+                    to.clear();
+                    to.extend(rows[start * width..end * width].iter().map(|x| x.to_f32()));
                 }
                 let [k, v] = &floats;
                 step.append(index, Input::Host(k), Input::Host(v))?;
