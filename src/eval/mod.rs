@@ -2,7 +2,7 @@
 //!
 //! A window of the text is prefilled once, with keys and values at 16 bits; its rows are then replayed into the cache of each
 //! profile ([`Prefill`]), so that all of them start from the same numbers and nothing but the cache differs. The window's last
-//! tokens are scored ([`score`]) against what the dense cache says of them: causally, one query a step, or in longer steps
+//! tokens are scored ([`Runner`]) against what the dense cache says of them: causally, one query a step, or in longer steps
 //! that are cut where the cache changes ([`Mode`]).
 
 mod attention;
