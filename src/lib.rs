@@ -40,6 +40,9 @@ pub mod calibration;
 #[cfg(feature = "model")]
 pub mod model;
 
+#[cfg(feature = "eval")]
+pub mod eval;
+
 pub use error::{Error, ErrorKind, Result};
 
 /// The wgpu that [`backend::wgpu`] is built with, for callers with a device of their own.

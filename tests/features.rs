@@ -21,7 +21,7 @@ fn has(packages: &[String], name: &str, wanted: bool) {
 }
 
 /// Packages that only the program, or only models, may bring.
-const PROGRAM: &[&str] = &["clap", "indicatif", "anyhow", "ctrlc", "env_logger", "zip"];
+const PROGRAM: &[&str] = &["clap", "indicatif", "anyhow", "ctrlc", "env_logger", "zip", "plotters"];
 const MODEL: &[&str] = &["tokenizers", "safetensors", "minijinja", "serde_json", "sha2", "memmap2", "rand"];
 
 #[test]

@@ -11,7 +11,7 @@ pub mod solve;
 pub use file::{CalibrationFile, Header, VERSION};
 pub use moments::{Calibrator, SecondMoments};
 
-use crate::basis::{BasisChoice, CALIBRATION_EXTENSION, CalibrationSource};
+use crate::basis::{BasisChoice, CALIBRATION_EXTENSION, Calibration, CalibrationSource};
 use crate::engine::Registry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::gguf::Gguf;
@@ -129,31 +129,49 @@ pub fn path_of(folder: &Path, gguf: &Gguf) -> PathBuf {
 /// # Errors
 /// `File` for a calibration that is missing, damaged or of another model, which says how to make one.
 pub fn provide(mut registry: Registry, profile: &Profile, gguf: &Gguf, folder: Option<&Path>) -> Result<Registry> {
-    for word in [&profile.k_basis, &profile.v_basis].into_iter().flatten() {
-        let choice = BasisChoice::parse(word)?;
-        let Some(source) = choice.source().filter(|source| !registry.has_calibration(source)) else { continue };
-        let path = match source {
-            CalibrationSource::File(path) => PathBuf::from(path),
-            CalibrationSource::OfModel => own(gguf, folder)?,
-        };
-        let (file, id) = CalibrationFile::read(&path)?;
-        if file.header.model_sha256 != gguf.sha256() {
-            return Err(Error::new(
-                ErrorKind::File,
-                format!(
-                    "{} is the calibration of {:?} with SHA-256 {}, the model's is {}",
-                    path.display(),
-                    file.header.model,
-                    file.header.model_sha256,
-                    gguf.sha256()
-                ),
-                "calibrate this model with `kvarto calibrate`, or run the other",
-            ));
-        }
-        let calibration = file.calibration(&id).map_err(|e| e.context(path.display().to_string()))?;
-        registry = registry.with_calibration(source.clone(), Arc::new(calibration));
+    for source in sources(profile)?.into_iter().filter(|source| !registry.has_calibration(source)).collect::<Vec<_>>() {
+        let calibration = read(&source, gguf, folder)?;
+        registry = registry.with_calibration(source, Arc::new(calibration));
     }
     Ok(registry)
+}
+
+/// What the calibrations that `profile` names are known by ([`Calibration::id`]), those of K and of V; none for bases that
+/// need none.
+///
+/// # Errors
+/// As [`provide`].
+pub fn ids(profile: &Profile, gguf: &Gguf, folder: Option<&Path>) -> Result<Vec<String>> {
+    sources(profile)?.iter().map(|source| Ok(read(source, gguf, folder)?.id().to_owned())).collect()
+}
+
+/// Where a profile's bases come from, those of K and of V.
+fn sources(profile: &Profile) -> Result<Vec<CalibrationSource>> {
+    let words = [&profile.k_basis, &profile.v_basis].into_iter().flatten();
+    let choices = words.map(|word| BasisChoice::parse(word)).collect::<Result<Vec<_>>>()?;
+    Ok(choices.iter().filter_map(|choice| choice.source().cloned()).collect())
+}
+
+fn read(source: &CalibrationSource, gguf: &Gguf, folder: Option<&Path>) -> Result<Calibration> {
+    let path = match source {
+        CalibrationSource::File(path) => PathBuf::from(path),
+        CalibrationSource::OfModel => own(gguf, folder)?,
+    };
+    let (file, id) = CalibrationFile::read(&path)?;
+    if file.header.model_sha256 != gguf.sha256() {
+        return Err(Error::new(
+            ErrorKind::File,
+            format!(
+                "{} is the calibration of {:?} with SHA-256 {}, the model's is {}",
+                path.display(),
+                file.header.model,
+                file.header.model_sha256,
+                gguf.sha256()
+            ),
+            "calibrate this model with `kvarto calibrate`, or run the other",
+        ));
+    }
+    file.calibration(&id).map_err(|e| e.context(path.display().to_string()))
 }
 
 /// The model's own calibration in `folder`.

@@ -7,7 +7,9 @@ mod cache_flags;
 mod calibrate;
 mod chat;
 mod conformance;
+mod data;
 mod doctor;
+mod eval;
 mod generate;
 mod mask_flags;
 pub mod models;
@@ -41,6 +43,8 @@ enum Command {
     Chat(Box<chat::ChatCommand>),
     /// List, fetch and look into models
     Models(models::ModelsCommand),
+    /// List and fetch public texts to evaluate on
+    Data(data::DataCommand),
     /// List what a cache can do by name, and print one of them
     Profiles(profiles::ProfilesCommand),
     /// Measure a model's keys and values over a text, for the basis `map`
@@ -49,6 +53,8 @@ enum Command {
     Plan(plan::PlanCommand),
     /// Measure attention (checked first) and generation (timed only)
     Bench(bench::BenchCommand),
+    /// Judge caches: perplexity, divergence from dense, many profiles in one table
+    Eval(eval::EvalCommand),
     /// What this machine can run: adapters, limits, kernels and formats, with a self-test of each
     Doctor(doctor::DoctorCommand),
     /// The numeric suite of attention on every adapter: each kernel and format against f64, codes to the bit
@@ -79,10 +85,12 @@ pub fn main() -> ExitCode {
         Command::Generate(command) => (command.json, generate::run(&command, cli.verbose)),
         Command::Chat(command) => (false, chat::run(&command, cli.verbose)),
         Command::Models(command) => (command.json(), models::run(command).map(|()| ExitCode::SUCCESS)),
+        Command::Data(command) => (command.json(), data::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Profiles(command) => (command.json(), profiles::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Calibrate(command) => (command.json, calibrate::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Plan(command) => (command.json, plan::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Bench(command) => (command.json(), bench::run(&command).map(|()| ExitCode::SUCCESS)),
+        Command::Eval(command) => (command.json(), eval::run(&command)),
         Command::Doctor(command) => (command.json, doctor::run(&command)),
         Command::Conformance(command) => (command.json, conformance::run(&command)),
     };

@@ -15,6 +15,7 @@ mod sequence;
 mod settled;
 mod sides;
 mod stats;
+mod steady;
 mod step;
 mod storage;
 mod taps;

@@ -59,6 +59,15 @@ impl Asked {
 }
 
 impl Engine {
+    /// Tokens that each of the sequences may gain before the policy is asked again; `None` if the next step asks it.
+    pub(super) fn policy_rests(&self, seqs: &[SeqId]) -> Result<Option<u32>> {
+        let now = seqs.iter().map(|&seq| Ok((seq, self.sequence(seq)?.committed))).collect::<Result<Vec<_>>>()?;
+        let changes = (self.counters.conversions, self.counters.policy.evicted);
+        let Some(asked) = self.asked.as_ref().filter(|asked| asked.stands(&now, changes)) else { return Ok(None) };
+        let gained = asked.sequences.iter().zip(&now).map(|(then, now)| now.1.saturating_sub(then.1)).max();
+        Ok(Some(asked.rests.saturating_sub(gained.unwrap_or(0))))
+    }
+
     pub(super) fn apply_policy(
         &mut self,
         rows: &[SeqRows],

@@ -15,6 +15,10 @@ impl Selector for Dense {
         "every page"
     }
 
+    fn reads_all(&self) -> bool {
+        true
+    }
+
     fn reads(&self, _: &Question, _: usize) -> bool {
         true
     }

@@ -52,6 +52,11 @@ pub trait Selector: Send + Sync {
     /// Whether page `page` is read. The sink and the tail are read whatever this says.
     fn reads(&self, question: &Question, page: usize) -> bool;
 
+    /// Whether every page is read, whatever the question: what a row reads then depends on the cache alone.
+    fn reads_all(&self) -> bool {
+        false
+    }
+
     /// What it cannot do without. Asked once, when an engine is built.
     fn needs(&self, _shape: &CacheShape) -> Needs {
         Needs::default()

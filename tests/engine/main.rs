@@ -16,4 +16,5 @@ mod model;
 mod random;
 mod rounds;
 mod rules;
+mod steady;
 mod window;

@@ -1,12 +1,14 @@
 //! The forward pass of Llama and its relatives: dense kernels between the engine's append and attend, one recording a
 //! step. What sets an architecture apart is data ([`super::config::Architecture`]).
 
+mod cache;
 mod fallbacks;
 mod forward;
 mod kernels;
 mod observe;
 mod weights;
 
+pub use cache::CacheOptions;
 pub use fallbacks::Fallback;
 pub use forward::{Answer, Answers, ModelRows};
 pub use observe::Observed;
@@ -15,9 +17,8 @@ use super::config::ModelConfig;
 use super::gguf::Gguf;
 use crate::backend::{Backend, BufferId};
 use crate::calibration;
-use crate::engine::{AttentionOptions, Engine, EngineOptions, Registry, SeqId};
+use crate::engine::{Engine, Registry, SeqId};
 use crate::error::{Error, ErrorKind, Result};
-use crate::needs::{TapKind, TapOffer};
 use crate::num::rope::RopeTable;
 use crate::page::ContentKey;
 use crate::profile::Profile;
@@ -73,6 +74,8 @@ pub struct Model {
     buffers: Buffers,
     chunk_tokens: usize,
     logit_rows: usize,
+    /// As [`LoadOptions::calibrations`].
+    calibrations: Option<PathBuf>,
 }
 
 /// Activations of a step of at most `chunk_tokens` rows.
@@ -119,19 +122,16 @@ impl Model {
         let weights = Weights::load(gguf, &config, backend.as_mut())?;
         let kernels = Kernels::prepare(&config, &weights, backend.as_mut())?;
         let buffers = Buffers::new(&config, chunk_tokens, logit_rows, backend.as_mut())?;
-        let shape = config.cache_shape(options.page_tokens);
-        let attention = AttentionOptions { scale: Some(config.attention_scale), ..AttentionOptions::default() };
-        let engine_options = EngineOptions {
-            kv_budget_bytes: options.kv_budget_bytes,
+        let cache = CacheOptions {
+            page_tokens: options.page_tokens,
             context_tokens: options.context_tokens,
-            chunk_tokens,
-            attention: vec![attention; shape.groups.len()],
-            taps: offers(&config),
-            ..EngineOptions::default()
+            kv_budget_bytes: options.kv_budget_bytes,
+            ..CacheOptions::default()
         };
-        let mut engine = Engine::with_options(backend, shape, profile, registry, engine_options)?;
-        engine.warm_up(&[1, 2, 4, 8, 16], true)?;
-        Ok(Model { gguf: gguf.clone(), config, engine, weights, kernels, ropes, buffers, chunk_tokens, logit_rows })
+        let engine = cache::engine(&config, backend, profile, registry, &cache, chunk_tokens)?;
+        let calibrations = options.calibrations.clone();
+        let gguf = gguf.clone();
+        Ok(Model { gguf, config, engine, weights, kernels, ropes, buffers, chunk_tokens, logit_rows, calibrations })
     }
 
     /// The model's shape and constants.
@@ -172,6 +172,11 @@ impl Model {
         self.chunk_tokens
     }
 
+    /// Most rows of a step whose logits can be asked for.
+    pub fn logit_rows(&self) -> usize {
+        self.logit_rows
+    }
+
     /// Appends `tokens` in steps of at most [`Model::chunk_tokens`] rows and answers for the last of them.
     /// `stop` is asked, with the tokens done, between steps and within them as [`Model::step_unless`] does;
     /// `Interrupted` when it says so, with the whole steps so far kept.
@@ -201,14 +206,6 @@ impl Model {
         }
         Ok(answers)
     }
-}
-
-/// The tensors that the forward pass hands over.
-fn offers(config: &ModelConfig) -> Vec<TapOffer> {
-    let queries = config.q_heads * config.head_dim;
-    let kinds =
-        [(TapKind::Hidden, config.hidden), (TapKind::Residual, config.hidden), (TapKind::QueriesPreRope, queries)];
-    kinds.map(|(kind, width)| TapOffer { kind, layers: (0..config.layers).collect(), width }).to_vec()
 }
 
 impl Buffers {
