@@ -37,6 +37,8 @@ pub mod selftest;
 
 #[cfg(feature = "model")]
 pub mod model;
+#[cfg(feature = "trace")]
+pub mod trace;
 
 pub use error::{Error, ErrorKind, Result};
 

@@ -15,6 +15,8 @@ mod plan;
 mod profiles;
 mod report;
 mod sampling_flags;
+mod trace;
+mod trace_flags;
 
 use clap::{Parser, Subcommand};
 use kvarto::ErrorKind;
@@ -44,6 +46,8 @@ enum Command {
     Profiles(profiles::ProfilesCommand),
     /// What a cache takes by context, and the context that a budget holds
     Plan(plan::PlanCommand),
+    /// Look into traces of what a cache did, check them, and write them for other tools
+    Trace(trace::TraceCommand),
     /// Measure attention (checked first) and generation (timed only)
     Bench(bench::BenchCommand),
     /// What this machine can run: adapters, limits, kernels and formats, with a self-test of each
@@ -78,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Models(command) => (command.json(), models::run(command).map(|()| ExitCode::SUCCESS)),
         Command::Profiles(command) => (command.json(), profiles::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Plan(command) => (command.json, plan::run(&command).map(|()| ExitCode::SUCCESS)),
+        Command::Trace(command) => (command.json(), trace::run(&command)),
         Command::Bench(command) => (command.json(), bench::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Doctor(command) => (command.json, doctor::run(&command)),
         Command::Conformance(command) => (command.json, conformance::run(&command)),

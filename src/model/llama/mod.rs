@@ -11,6 +11,7 @@ pub use forward::{Answer, Answers, ModelRows};
 
 use super::config::ModelConfig;
 use super::gguf::Gguf;
+use super::tokenizer::Tokenizer;
 use crate::backend::{Backend, BufferId};
 use crate::engine::{AttentionOptions, Engine, EngineOptions, Registry, SeqId};
 use crate::error::{Error, ErrorKind, Result};
@@ -55,6 +56,8 @@ pub struct Model {
     buffers: Buffers,
     chunk_tokens: usize,
     logit_rows: usize,
+    /// For the text of tokens, where listeners are to be told of it.
+    tells: Option<Tokenizer>,
 }
 
 /// Activations of a step of at most `chunk_tokens` rows.
@@ -110,7 +113,8 @@ impl Model {
         };
         let mut engine = Engine::with_options(backend, shape, profile, registry, engine_options)?;
         engine.warm_up(&[1, 2, 4, 8, 16], true)?;
-        Ok(Model { gguf: gguf.clone(), config, engine, weights, kernels, ropes, buffers, chunk_tokens, logit_rows })
+        let gguf = gguf.clone();
+        Ok(Model { gguf, config, engine, weights, kernels, ropes, buffers, chunk_tokens, logit_rows, tells: None })
     }
 
     /// The model's shape and constants.
@@ -133,6 +137,12 @@ impl Model {
             self.engine.set_model_hash(self.gguf.sha256());
         }
         self.engine.content_keys(seq, 0)
+    }
+
+    /// From here on tells whoever listens to the engine which tokens steps give to the cache, with their text
+    /// ([`crate::engine::Event::Tokens`]); `None` for no longer.
+    pub fn tell_tokens(&mut self, tokenizer: Option<Tokenizer>) {
+        self.tells = tokenizer;
     }
 
     /// Bytes of the weights on the device.
