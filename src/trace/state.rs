@@ -97,8 +97,13 @@ impl State {
                     return Err(format!("{sequences} sequences hold more than {MOST_PAGES} pages"));
                 }
                 let fork = SequenceFacts { sequence: *sequence, ..origin.clone() };
+                // Marks stay, those of tokens to come as well: a fork that cuts them says so.
+                let (pins, anchors) = (fork.pins.clone(), fork.anchors.clone());
                 self.sequences.insert(*sequence, fork);
-                self.cut(*sequence, *at_tokens)
+                self.cut(*sequence, *at_tokens)?;
+                let fork = self.sequence(*sequence)?;
+                (fork.pins, fork.anchors) = (pins, anchors);
+                Ok(())
             }
             Event::SequenceTruncated { sequence, tokens } => self.cut(*sequence, *tokens),
             Event::SequenceCommitted { sequence, tokens } => {

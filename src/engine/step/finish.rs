@@ -164,8 +164,18 @@ impl Step<'_> {
             }
             // The caller took nothing back: pins of rows to come stand.
             if let Some(sequence) = self.engine.sequences.get_mut(&r.seq) {
-                sequence.pins = pins;
+                let cut = std::mem::replace(&mut sequence.pins, pins.clone());
+                for pin in pins.into_iter().filter(|pin| !cut.iter().any(|kept| kept.range == pin.range)) {
+                    let (tokens, reason) = (pin.range, pin.reason.into());
+                    self.engine.announce(Event::TokensPinned { sequence: r.seq, tokens, reason });
+                }
             }
+        }
+        // It counts as a step, one without rows.
+        if self.engine.listened() {
+            let facts = StepFacts { step: self.engine.counters.steps, ..StepFacts::default() };
+            self.engine.announce(Event::StepDone(facts));
+            self.engine.announce_memory();
         }
     }
 }
