@@ -95,7 +95,7 @@ impl TraceFlags {
 impl Opened {
     /// Measures how fast the adapter copies, for the header: before a model is on it, in a moment.
     pub fn measure(&mut self, backend: &mut dyn Backend) {
-        let bytes = if backend.caps().software { 4 << 20 } else { 128 << 20 };
+        let bytes = if backend.caps().software { 32 << 20 } else { 128 << 20 };
         self.copy_bytes_per_s = copy_bytes_per_s(backend, bytes).ok().filter(|rate| rate.is_finite());
     }
 

@@ -187,6 +187,10 @@ impl Step<'_> {
         let bytes = read_blocking(self.engine.backend.as_mut(), buffer, 0, (states * size * 4) as u64)?;
         let partials: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         let Step { engine, prepared: Prepared { plans, rows, mass, .. }, .. } = self;
+        if round == 0 {
+            // A layer that attends again tells its newest attention.
+            mass.0.retain(|(_, group, layer), _| (*group, *layer) != (index, at));
+        }
         let (group, plan) = (&engine.groups[index], &plans[index]);
         let round = &plan.layers[at].rounds[round];
         let (queries, page_tokens) = (group.shape.group_size(), group.shape.page_tokens as u32);

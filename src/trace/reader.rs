@@ -157,6 +157,10 @@ impl<R: Read + Seek> Trace<R> {
                 break cut(format!("is cut short: {there} of {} bytes of its payload", head.packed_bytes));
             }
             if head.kind == ChunkKind::Index {
+                // Read again where it led nowhere: then this says why.
+                if let Err(why) = self.payload(&head) {
+                    break cut(why);
+                }
                 let rest = left - head.bytes();
                 break match rest {
                     16 => match self.bytes::<16>(offset + head.bytes()) {

@@ -166,6 +166,10 @@ impl Work {
     fn run(mut self) -> Summary {
         let mut flushed = Instant::now();
         loop {
+            if self.target.is_none() && self.server.is_none() {
+                // Nobody reads any more: nobody need listen.
+                return self.finish();
+            }
             let stop = self.stop.load(Ordering::SeqCst);
             let ends = match self.subscription.next_within(if stop { Duration::ZERO } else { NAP }) {
                 Next::Event(timed) => {

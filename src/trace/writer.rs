@@ -42,6 +42,8 @@ pub(super) struct Packer {
     /// Raw bytes of events since the last snapshot, and that one's raw bytes.
     since_snapshot: u64,
     snapshot_bytes: u64,
+    /// Chunks that are done and were not taken.
+    done: Vec<(IndexEntry, Vec<u8>)>,
     /// Events whose bytes found no place, such as a snapshot above the largest chunk.
     unwritable: u64,
 }
@@ -56,11 +58,12 @@ impl Packer {
             last_ns: 0,
             since_snapshot: 0,
             snapshot_bytes: 0,
+            done: Vec::new(),
             unwritable: 0,
         }
     }
 
-    /// Takes in an event. The state that a listener begins with is no event: the next snapshot holds it.
+    /// Takes in an event. The state that a listener begins with is no event: a snapshot holds it.
     pub fn push(&mut self, ns: u64, event: &Event) {
         // A state that events do not fit is mended by the next snapshot from the engine.
         if let Err(why) = self.state.apply(event) {
@@ -68,7 +71,11 @@ impl Packer {
         }
         self.last_ns = ns;
         if matches!(event, Event::Resync { dropped: 0, .. }) {
-            self.since_snapshot = u64::MAX;
+            let begun = self.close().and_then(|()| self.snapshot());
+            match begun {
+                Ok(chunk) => self.done.extend(chunk),
+                Err(_) => self.unwritable += 1,
+            }
             return;
         }
         if self.raw.is_empty() {
@@ -105,25 +112,28 @@ impl Packer {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.raw.is_empty() && self.since_snapshot != u64::MAX
+        self.raw.is_empty() && self.done.is_empty()
     }
 
     /// The chunks that are due: events so far, then a snapshot where the last one is long ago.
     pub fn take(&mut self) -> Result<Vec<(IndexEntry, Vec<u8>)>> {
-        let mut chunks = Vec::new();
-        if self.since_snapshot == u64::MAX && self.raw.is_empty() {
-            chunks.extend(self.snapshot()?);
+        self.close()?;
+        if self.since_snapshot >= SNAPSHOT_BYTES.max(self.snapshot_bytes.saturating_mul(4)) {
+            let snapshot = self.snapshot()?;
+            self.done.extend(snapshot);
         }
+        Ok(std::mem::take(&mut self.done))
+    }
+
+    /// Makes a chunk of the events so far.
+    fn close(&mut self) -> Result<()> {
         if !self.raw.is_empty() {
             let raw = std::mem::take(&mut self.raw);
             let (first_event, first_ns) = self.first;
             let bytes = chunk::pack(ChunkKind::Events, first_event, first_ns, &raw)?;
-            chunks.push((entry(ChunkKind::Events, first_event, first_ns), bytes));
+            self.done.push((entry(ChunkKind::Events, first_event, first_ns), bytes));
         }
-        if self.since_snapshot >= SNAPSHOT_BYTES.max(self.snapshot_bytes.saturating_mul(4)) {
-            chunks.extend(self.snapshot()?);
-        }
-        Ok(chunks)
+        Ok(())
     }
 
     /// The state as a chunk; `None` when it is above the largest one. Events so far must have been taken.

@@ -15,7 +15,7 @@ fn large() -> Vec<u8> {
     for at in 0..60 {
         for _ in 0..8 {
             ns += 1000;
-            let text = (0..110).map(|_| rng.next() as u8).collect();
+            let text = (0..124).map(|_| rng.next() as u8).collect();
             let tokens = vec![TokenPiece { id: rng.next() as u32, text }];
             let event = Arc::new(Event::Tokens { sequence: SeqId(1), first_position: at, tokens });
             writer.push(&Timed { ns, event }).expect("memory");
@@ -69,7 +69,7 @@ fn shipped_traces_damaged_anywhere_name_the_chunk() {
         let whole = Trace::new(Cursor::new(&bytes)).expect("a trace");
         let chunks = whole.chunks().to_vec();
         let start = chunks[0].offset as usize;
-        for _ in 0..1000 {
+        for _ in 0..2000 {
             let at = rng.below(bytes.len() as u64) as usize;
             let mut damaged = bytes.clone();
             damaged[at] ^= 1 + rng.below(255) as u8;
@@ -115,7 +115,7 @@ fn what_is_no_trace_is_named() {
     assert!(error(b"").message().contains("cut short"));
     assert!(error(b"KVT").message().contains("cut short"));
     assert!(error(b"<").message().contains("no trace"));
-    let newer = error(b"KVTR\x02\0\x13\0\0\0{\"version\": \"9.8.7\"}");
+    let newer = error(b"KVTR\x02\0\x14\0\0\0{\"version\": \"9.8.7\"}");
     assert!(newer.message().contains("version 2") && newer.message().contains("9.8.7"), "{newer}");
     assert!(error(b"KVTR\x01\0\xff\xff\xff\xffxx").message().contains("offset 6"));
     assert!(error(b"KVTR\x01\0\x05\0\0\0{nope").message().contains("offset 10"));
