@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn every_bit_of_a_chunk_is_checked() {
-        let raw: Vec<u8> = (0..4000u32).map(|i| (i * i >> 5) as u8).collect();
+        let raw: Vec<u8> = (0..4000u32).map(|i| ((i * i) >> 5) as u8).collect();
         let whole = pack(ChunkKind::Events, 7, 123, &raw).unwrap();
         let read = |bytes: &[u8]| -> Result<(Head, Vec<u8>), String> {
             let (head, packed) = bytes.split_first_chunk::<HEAD_BYTES>().unwrap();

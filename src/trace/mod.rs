@@ -31,7 +31,7 @@ pub use export::{Export, export};
 pub use filter::Filter;
 pub use header::{GroupHeader, Header, MAGIC, ModelHeader, VERSION};
 pub use reader::{ChunkEntry, Ending, Trace};
-pub use recorder::{Recorder, RecorderOptions, Summary, Target};
+pub use recorder::{OnFault, Recorder, RecorderOptions, Summary, Target};
 pub use state::State;
 pub use stream::Stream;
 pub use verify::{Verdict, verify};

@@ -50,6 +50,9 @@ impl Target {
     }
 }
 
+/// Told of a fault.
+pub type OnFault = Box<dyn FnOnce(&Error) + Send>;
+
 /// How a trace is recorded.
 pub struct RecorderOptions {
     /// Events that may wait for the thread; further ones are dropped and counted, in the trace as well.
@@ -61,7 +64,7 @@ pub struct RecorderOptions {
     /// Where clients are served, if they are.
     pub listener: Option<TcpListener>,
     /// Told once, on the recorder's thread, when the target takes no more.
-    pub on_fault: Option<Box<dyn FnOnce(&Error) + Send>>,
+    pub on_fault: Option<OnFault>,
 }
 
 impl Default for RecorderOptions {
@@ -155,7 +158,7 @@ struct Work {
     stop: Arc<AtomicBool>,
     flush_after: Duration,
     target: Option<Target>,
-    on_fault: Option<Box<dyn FnOnce(&Error) + Send>>,
+    on_fault: Option<OnFault>,
     server: Option<Server>,
     packer: Packer,
     places: Places,

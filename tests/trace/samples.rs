@@ -108,7 +108,7 @@ fn pages_tell_what_they_hold_and_how_far_it_is_from_the_exact_rows() {
                 }
             }
             let pages = 6 * LAYERS * KV_HEADS;
-            let want = if share == 0 { 0 } else { pages / share };
+            let want = pages.checked_div(share).unwrap_or(0);
             assert_eq!((data, errors), (want, want), "{kv}, {which:?}");
         }
     }
