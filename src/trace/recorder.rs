@@ -150,8 +150,8 @@ impl Drop for Recorder {
     }
 }
 
-/// How long the thread sleeps at most: what a client waits to be taken in.
-const NAP: Duration = Duration::from_millis(20);
+/// How long the thread sleeps when there is nothing to do.
+const NAP: Duration = Duration::from_millis(4);
 
 struct Work {
     subscription: Subscription,
@@ -174,12 +174,17 @@ impl Work {
                 return self.finish();
             }
             let stop = self.stop.load(Ordering::SeqCst);
-            let ends = match self.subscription.next_within(if stop { Duration::ZERO } else { NAP }) {
+            // The thread looks now and then, and is not waited on: to wake it would cost the engine some 10 us an event.
+            let ends = match self.subscription.next_within(Duration::ZERO) {
                 Next::Event(timed) => {
                     self.packer.push(timed.ns, &timed.event);
                     false
                 }
-                Next::Idle => stop,
+                Next::Idle if stop => true,
+                Next::Idle => {
+                    std::thread::sleep(NAP);
+                    false
+                }
                 Next::Closed => true,
             };
             let due = flushed.elapsed() >= self.flush_after && !self.packer.is_empty();

@@ -247,3 +247,28 @@ fn other_tools_get_whole_documents() {
     assert_eq!(slices.iter().filter(|slice| slice["ph"] == "X" && slice["tid"] == 1).count(), steps);
     assert!(named("convert") > 0 && named("sealed") > 0 && named("bytes of the cache") > 0);
 }
+
+#[test]
+fn a_file_that_grows_is_followed() {
+    let (_, bytes, _) = recorded(moving(), |engine| {
+        let (mut rng, seq) = (Rng(5), engine.create().expect("a sequence"));
+        for _ in 0..6 {
+            step(engine, seq, &mut rng, 20);
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    });
+    let whole = Trace::new(Cursor::new(&bytes)).expect("a trace").chunks().to_vec();
+    assert!(whole.len() > 4, "{}", whole.len());
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let write = |end: usize| std::fs::write(file.path(), &bytes[..end]).expect("it can be written");
+    write(whole[2].offset as usize + 11);
+    let mut trace = Trace::open(file.path()).expect("a trace");
+    assert!(trace.chunks().len() == 2 && matches!(trace.ending(), Ending::Cut(_)));
+    write(whole[4].offset as usize);
+    trace.refresh().expect("read");
+    assert_eq!((trace.chunks(), trace.ending()), (&whole[..4], &Ending::Unfinished));
+    write(bytes.len());
+    trace.refresh().expect("read");
+    assert_eq!((trace.chunks(), trace.ending()), (&whole[..], &Ending::Finished));
+    assert!(verify(&mut trace).expect("read").sound());
+}

@@ -3,33 +3,40 @@
 use super::rig::{DIM, KV_HEADS, LAYERS, PAGE, Q_HEADS, Rng, Rows, engine_on, moving, rows, step_of};
 use super::support;
 use kvarto::backend::{Backend, CpuBackend};
-use kvarto::engine::{Event, MassFacts, PageSampling};
+use kvarto::engine::{Engine, Event, MassFacts, PageSampling, Registry};
+use kvarto::policy::{Move, PageView, Policy};
 use kvarto::profile::Profile;
+use kvarto::shape::CacheShape;
+use std::sync::{Arc, Mutex};
 
-/// Attention by page of the newest token's queries in f64, `[layer][KV head][page]`.
-fn exact(history: &[Rows], last: &Rows) -> Vec<Vec<Vec<f64>>> {
-    let tokens: Vec<(usize, usize, &Rows)> = history
+/// Attention by page of the queries of the newest step in f64, mean over its rows, `[layer][KV head][page]`.
+fn exact(history: &[Rows]) -> Vec<Vec<Vec<f64>>> {
+    let last = history.last().expect("a step");
+    let count = last[0][0].len() / (KV_HEADS * DIM);
+    let all_tokens: Vec<(usize, usize, &Rows)> = history
         .iter()
         .flat_map(|rows| (0..rows[0][0].len() / (KV_HEADS * DIM)).map(move |t| (0, t, rows)))
         .enumerate()
         .map(|(at, (_, t, rows))| (at, t, rows))
         .collect();
-    let mut mass = vec![vec![vec![0.0; tokens.len().div_ceil(PAGE)]; KV_HEADS]; LAYERS];
-    for layer in 0..LAYERS {
-        for head in 0..Q_HEADS {
-            let kv_head = head / (Q_HEADS / KV_HEADS);
-            let q = &last[layer][2][head * DIM..(head + 1) * DIM];
-            let logit = |(_, t, rows): &(usize, usize, &Rows)| {
-                let k = &rows[layer][0][(t * KV_HEADS + kv_head) * DIM..][..DIM];
-                k.iter().zip(q).map(|(&k, &q)| f64::from(k) * f64::from(q)).sum::<f64>() / (DIM as f64).sqrt()
-            };
-            let logits: Vec<f64> = tokens.iter().map(logit).collect();
-            let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let all: f64 = logits.iter().map(|l| (l - most).exp()).sum();
-            for (at, logit) in logits.iter().enumerate() {
-                let share = (logit - most).exp() / all / (Q_HEADS / KV_HEADS) as f64;
-                mass[layer][kv_head][at / PAGE] += share;
-            }
+    let end = all_tokens.len();
+    let mut mass = vec![vec![vec![0.0; end.div_ceil(PAGE)]; KV_HEADS]; LAYERS];
+    for (layer, head, row) in
+        (0..LAYERS * Q_HEADS * count).map(|n| (n % LAYERS, n / LAYERS % Q_HEADS, n / LAYERS / Q_HEADS))
+    {
+        let kv_head = head / (Q_HEADS / KV_HEADS);
+        let q = &last[layer][2][(row * Q_HEADS + head) * DIM..][..DIM];
+        let tokens = &all_tokens[..end - count + row + 1];
+        let logit = |(_, t, rows): &(usize, usize, &Rows)| {
+            let k = &rows[layer][0][(t * KV_HEADS + kv_head) * DIM..][..DIM];
+            k.iter().zip(q).map(|(&k, &q)| f64::from(k) * f64::from(q)).sum::<f64>() / (DIM as f64).sqrt()
+        };
+        let logits: Vec<f64> = tokens.iter().map(logit).collect();
+        let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let all: f64 = logits.iter().map(|l| (l - most).exp()).sum();
+        for (at, logit) in logits.iter().enumerate() {
+            let share = (logit - most).exp() / all / ((Q_HEADS / KV_HEADS) * count) as f64;
+            mass[layer][kv_head][at / PAGE] += share;
         }
     }
     mass
@@ -45,7 +52,7 @@ fn masses(backend: Box<dyn Backend>, on: &str) {
     step_of(&mut engine, seq, &history[0]).expect("room");
     let mut sampled = 0;
     for n in 1..=7 {
-        history.push(rows(&mut rng, 1));
+        history.push(rows(&mut rng, if n == 6 { 5 } else { 1 }));
         step_of(&mut engine, seq, &history[n]).expect("room");
         let told: Vec<MassFacts> = std::iter::from_fn(|| events.try_next())
             .filter_map(|event| if let Event::AttentionMass(mass) = event { Some(mass) } else { None })
@@ -55,7 +62,7 @@ fn masses(backend: Box<dyn Backend>, on: &str) {
             continue;
         }
         sampled += 1;
-        let want = exact(&history, &history[n]);
+        let want = exact(&history);
         assert_eq!(told.len(), LAYERS, "{on}");
         for facts in told {
             assert_eq!((facts.sequence, facts.first_page), (seq, 0));
@@ -130,4 +137,40 @@ fn pages_that_were_converted_twice_have_data_and_no_exact_rows() {
     assert!(all > sealed && sealed > 0);
     assert_eq!(count(|e| matches!(e, Event::PageData { .. })), all);
     assert_eq!(count(|e| matches!(e, Event::PageError { .. })), sealed);
+}
+
+/// A policy that only remembers what it is told.
+struct Listening(Arc<Mutex<Vec<MassFacts>>>);
+
+impl Policy for Listening {
+    fn name(&self) -> &str {
+        "listening"
+    }
+
+    fn sampled(&mut self, mass: &MassFacts) {
+        self.0.lock().expect("not poisoned").push(mass.clone());
+    }
+
+    fn decide(&mut self, _: &[PageView]) -> Vec<Move> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_policy_is_told_the_same_and_nobody_need_listen() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = told.clone();
+    let registry = Registry::builtin().with_policy("listening", move || Listening(tell.clone())).expect("a new name");
+    let profile = Profile { policy: "listening".into(), ..Profile::formats("f16", "f16") };
+    let shape = CacheShape::uniform(LAYERS, Q_HEADS, KV_HEADS, DIM, PAGE);
+    let backend = Box::new(CpuBackend::new(1).expect("threads"));
+    let mut engine = Engine::new(backend, shape, profile, registry).expect("an engine");
+    engine.sample_mass(2);
+    let (mut rng, seq) = (Rng(9), engine.create().expect("a sequence"));
+    for count in [50, 1, 1, 1, 1] {
+        step_of(&mut engine, seq, &rows(&mut rng, count)).expect("room");
+    }
+    let told = told.lock().expect("not poisoned");
+    assert_eq!(told.iter().map(|mass| (mass.step, mass.layer)).collect::<Vec<_>>(), [(3, 0), (3, 1), (5, 0), (5, 1)]);
+    assert!(told.iter().flat_map(|mass| &mass.shares).all(|shares| (shares.iter().sum::<f32>() - 1.0).abs() < 1e-4));
 }

@@ -88,7 +88,7 @@ fn a_client_that_cannot_follow_is_told_what_it_missed() {
     // More than sockets and the client's queue hold, in chunks that do not pack.
     let mut rng = Rng(3);
     let mut sent = 0u64;
-    for _ in 0..200 {
+    for _ in 0..400 {
         let text: Vec<u8> = (0..200_000).map(|_| rng.next() as u8).collect();
         let tokens = vec![kvarto::engine::TokenPiece { id: 1, text }];
         engine.announce(Event::Tokens { sequence: seq, first_position: 0, tokens });

@@ -3,7 +3,7 @@
 use super::{Event, Snapshot};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 /// An event and when it was told.
@@ -41,8 +41,15 @@ impl Subscription {
         self.receiver.try_recv().ok().map(|timed| Arc::unwrap_or_clone(timed.event))
     }
 
-    /// The next event with its time; waits for it up to `timeout`.
+    /// The next event with its time; waits for it up to `timeout`. A listener who waits makes the engine wake it.
     pub fn next_within(&self, timeout: Duration) -> Next {
+        if timeout.is_zero() {
+            return match self.receiver.try_recv() {
+                Ok(timed) => Next::Event(timed),
+                Err(TryRecvError::Empty) => Next::Idle,
+                Err(TryRecvError::Disconnected) => Next::Closed,
+            };
+        }
         match self.receiver.recv_timeout(timeout) {
             Ok(timed) => Next::Event(timed),
             Err(RecvTimeoutError::Timeout) => Next::Idle,

@@ -182,7 +182,7 @@ pub enum Event {
         #[cfg_attr(feature = "trace", serde(with = "crate::trace::forms::bytes_of_sides"))]
         sides: [Vec<u8>; 2],
     },
-    /// How far the stored rows of a page are from the exact ones that it was sealed from.
+    /// How far the stored rows of a page are from the exact ones that it was sealed from, in the coordinates of its basis.
     PageError {
         /// The page as it is now.
         page: PageFacts,
