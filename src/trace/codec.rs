@@ -163,7 +163,11 @@ pub fn json_of(record: &Record) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::SeqId;
+    use crate::engine::{
+        GroupFacts, HeldPages, KernelShare, MassFacts, MemoryClasses, PageFacts, PageSet, ReadFacts, Reads, SeqId,
+        SequenceFacts, SequenceRows, SideBytes, Snapshot, StepFacts, TokenPiece,
+    };
+    use crate::shape::Side;
 
     fn read(bytes: &[u8]) -> Vec<std::result::Result<Record, String>> {
         Events::new(bytes, 5, 1000).collect()
@@ -196,24 +200,123 @@ mod tests {
         }
     }
 
+    /// One of each, in the order of their numbers.
+    fn one_of_each() -> Vec<Event> {
+        let sequence = SeqId(300);
+        let page = PageFacts {
+            group: 1,
+            page: 70_000,
+            layer: 3,
+            kv_head: 2,
+            number: 9,
+            formats: ("fp8".into(), "tq3".into()),
+            slots: [5, u32::MAX],
+            segment_group: 4095,
+            generation: 7,
+            flags: 1,
+            bytes: 1 << 40,
+        };
+        let set = PageSet::of(vec![1, 2, 9]);
+        let read = |read| ReadFacts { step: 4, sequence, group: 0, unit_tokens: 64, visible: 0..10, read };
+        let side = |side| SideBytes { side, format: "f16".into(), bytes: 12 };
+        let memory = MemoryClasses {
+            pages: vec![side(Side::K), side(Side::V)],
+            budget_bytes: Some(u64::MAX),
+            other_bytes: 6,
+            ..MemoryClasses::default()
+        };
+        let rows = SequenceRows { sequence, first_position: 8, rows: 2, committed: true };
+        let step = StepFacts { step: 4, rows: 2, host_ns: 1 << 50, sequences: vec![rows], ..StepFacts::default() };
+        let kernels = vec![KernelShare { kernel: "decode".into(), dispatches: 30, nanoseconds: 99 }];
+        let tokens = vec![TokenPiece { id: 49_000, text: vec![0xf0, 0x9f, b'a'] }];
+        // Shares that 16 bits hold exactly.
+        let shares = vec![vec![0.5, 0.25, 0.25], vec![1.0, 0.0, 0.0]];
+        let mass = MassFacts { step: 4, sequence, group: 0, layer: 3, first_page: 1, shares };
+        let held = HeldPages { first: 2, rows: vec![vec![Some(70_000), None], vec![]] };
+        let pins = vec![3..9, 12..40];
+        let sequences =
+            vec![SequenceFacts { sequence, logical: 9, committed: 8, groups: vec![held], pins, anchors: Vec::new() }];
+        let groups = vec![GroupFacts { page_tokens: 64, layers: vec![0, 3], kv_heads: 3 }];
+        let snapshot = Snapshot { step: 4, groups, sequences, pages: vec![page.clone()], memory: memory.clone() };
+        vec![
+            Event::SequenceCreated { sequence },
+            Event::SequenceForked { sequence, from: SeqId(1), at_tokens: 41 },
+            Event::SequenceTruncated { sequence, tokens: 5 },
+            Event::SequenceCommitted { sequence, tokens: 5 },
+            Event::SequenceReleased { sequence },
+            Event::TokensPinned { sequence, tokens: 4..8, reason: "quoted".into() },
+            Event::TokensAnchored { sequence, tokens: 0..1 },
+            Event::PageAllocated { sequence, page: page.clone(), copy_of: Some(3), reason: "copied".into() },
+            Event::PageConverted {
+                page: page.clone(),
+                from: ("f16".into(), "f16".into()),
+                from_bytes: 9,
+                reason: "sealed".into(),
+            },
+            Event::PageEvicted { sequence, page: page.clone(), reason: "old".into() },
+            Event::PagesLeftBehind { sequence, group: 1, pages: 2..7 },
+            Event::PagesShared { sequence, from: SeqId(1), group: 0, pages: 6, bytes: 600 },
+            Event::PagesFreed { group: 0, pages: vec![1, 200, 70_000], bytes: 3, reason: "released".into() },
+            Event::StepDone(step),
+            Event::UnitsRead(read(Reads::Rows(vec![set.clone(), PageSet::default()]))),
+            Event::KernelTimes { step: 4, kernels },
+            Event::MemoryUsed(memory),
+            Event::Tokens { sequence, first_position: 7, tokens },
+            Event::ProfileChanged { text: "schema = 1\n".into() },
+            Event::AttentionMass(mass),
+            Event::PageData { page: page.clone(), sides: [vec![0, 255, 16], vec![7]] },
+            Event::PageError { page, relative_rms: [0.25, 0.5], largest: [1.0, f32::INFINITY] },
+            Event::SelectionQuality { step: 4, sequence, layer: 3, kv_head: 1, mass_kept: 0.75, recall: 0.5 },
+            Event::Resync { dropped: 17, snapshot: Box::new(snapshot) },
+            // The other forms of reads, after one of each.
+            Event::UnitsRead(read(Reads::All)),
+            Event::UnitsRead(read(Reads::Same(set))),
+        ]
+    }
+
     #[test]
-    fn numbers_of_events_stand() {
-        // The number is the first byte of the body: changing one would change the meaning of every trace there is.
-        let number = |event: &Event| {
-            let written = postcard::to_stdvec(event).unwrap()[0];
-            assert_eq!(usize::from(written), event.number());
+    fn every_event_comes_back_with_its_number_and_its_name() {
+        let events = one_of_each();
+        let mut bytes = Vec::new();
+        for (at, event) in events.iter().enumerate() {
+            // The number begins the body: to change one would change the meaning of every trace there is.
+            let written = usize::from(postcard::to_stdvec(event).unwrap()[0]);
+            assert_eq!(written, event.number());
+            assert!(at >= EVENT_NAMES.len() || written == at, "{event:?}");
             // JSON calls it what the list does.
             assert!(serde_json::to_value(event).unwrap().get(event_name(event)).is_some(), "{event:?}");
-            written
-        };
-        let sequence = SeqId(1);
-        assert_eq!(number(&Event::SequenceCreated { sequence }), 0);
-        assert_eq!(number(&Event::PagesLeftBehind { sequence, group: 0, pages: 0..1 }), 10);
-        assert_eq!(number(&Event::StepDone(Default::default())), 13);
-        assert_eq!(number(&Event::MemoryUsed(Default::default())), 16);
-        let quality = Event::SelectionQuality { step: 0, sequence, layer: 0, kv_head: 0, mass_kept: 1.0, recall: 1.0 };
-        assert_eq!(number(&quality), 22);
-        let resync = Event::Resync { dropped: 0, snapshot: Default::default() };
-        assert_eq!(u64::from(number(&resync)) + 1, KNOWN);
+            encode(event, at as u64, &mut bytes).unwrap();
+        }
+        let records: Vec<Record> = read(&bytes).into_iter().map(|r| r.unwrap()).collect();
+        assert_eq!(records.len(), events.len());
+        for (at, (record, event)) in records.iter().zip(&events).enumerate() {
+            assert_eq!((record.number, record.ns), (5 + at as u64, 1000 + at as u64));
+            assert_eq!(record.event.as_ref(), Some(event));
+        }
+        // And cut anywhere, none is made up.
+        for cut in 0..bytes.len() {
+            let records = read(&bytes[..cut]);
+            let whole = records.iter().filter(|r| r.is_ok()).count();
+            assert!(
+                records.iter().zip(&events).take(whole).all(|(r, e)| r.as_ref().unwrap().event.as_ref() == Some(e))
+            );
+            assert!(records.len() - whole <= 1, "{cut}");
+        }
+    }
+
+    #[test]
+    fn page_sets_that_are_none_are_refused() {
+        let facts = one_of_each().pop().unwrap();
+        let good = postcard::to_stdvec(&facts).unwrap();
+        // The ranges are 1..3 and 9..10: the last four bytes.
+        assert_eq!(good[good.len() - 4..], [1, 3, 9, 10]);
+        for wrong in [[1, 3, 3, 10], [1, 1, 9, 10], [1, 3, 10, 9], [9, 10, 1, 3]] {
+            let mut body = good.clone();
+            let at = body.len() - 4;
+            body[at..].copy_from_slice(&wrong);
+            let mut bytes = vec![body.len() as u8, 0];
+            bytes.extend(body);
+            assert!(read(&bytes)[0].is_err(), "{wrong:?}");
+        }
     }
 }
