@@ -16,9 +16,20 @@ const SLICES: u32 = max(1u, WORKGROUP / V_DIM);
 var<workgroup> scratch: array<f32, WORKGROUP>;
 var<workgroup> starts: array<u32, WORKGROUP>;
 
-// First float of the state of this row and head in the `index`th listed partial.
+// Set in a place whose state is in the second buffer.
+const BESIDE: u32 = 0x80000000u;
+
+// First float of the state of this row and head in the `index`th listed partial, and its buffer's mark.
 fn state_at(list: u32, index: u32, vector: u32) -> u32 {
-    return (tables[list + index] + vector) * STRIDE;
+    let place = tables[list + index];
+    return (((place & ~BESIDE) + vector) * STRIDE) | (place & BESIDE);
+}
+
+fn partial(at: u32) -> f32 {
+    if ((at & BESIDE) != 0u) {
+        return partials_beside[at & ~BESIDE];
+    }
+    return partials[at];
 }
 
 // Whether a state saw a key: its sum is not zero, by its bits, so that NaN counts as seen.
@@ -47,8 +58,8 @@ fn main(
     var most = EMPTY;
     for (var i = lid; i < count; i += WORKGROUP) {
         let at = state_at(list, i, vector);
-        if (seen(partials[at + 1u])) {
-            most = max(most, partials[at]);
+        if (seen(partial(at + 1u))) {
+            most = max(most, partial(at));
         }
     }
     scratch[lid] = most;
@@ -73,8 +84,8 @@ fn main(
         workgroupBarrier();
         if (first + lid < count) {
             let at = state_at(list, first + lid, vector);
-            let l = partials[at + 1u];
-            let weight = select(0.0, exp(partials[at] - most), seen(l));
+            let l = partial(at + 1u);
+            let weight = select(0.0, exp(partial(at) - most), seen(l));
             own_l += weight * l;
             scratch[lid] = weight;
             starts[lid] = at + 4u;
@@ -86,7 +97,7 @@ fn main(
                 for (var o = 0u; o < OWN; o++) {
                     let c = channel + o * WORKGROUP;
                     if (c < V_DIM) {
-                        sum[o] += scratch[i] * partials[starts[i] + c];
+                        sum[o] += scratch[i] * partial(starts[i] + c);
                     }
                 }
             }

@@ -6,9 +6,10 @@ use crate::backend::CodecUse;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FormatRegistry, Per};
 use crate::kernel::SideBasis;
+use crate::kernel::merge::SECOND_BUFFER;
 use crate::num::{hadamard_sign, rotate};
 use crate::shape::{self, PageGeometry};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Pages of one format side.
 pub struct StoredSide {
@@ -18,6 +19,21 @@ pub struct StoredSide {
     pub words: Vec<u32>,
     /// Slots in use, for tests that damage one.
     pub used: Vec<usize>,
+}
+
+/// A side's slabs as kernels bind them: first parts or whole pages, and further parts (empty for pages in one piece).
+pub struct BoundSide {
+    /// The codec that kernels are specialised for.
+    pub codec: CodecUse,
+    /// The slab of first parts.
+    pub words: Vec<u32>,
+    /// The slab of further parts, in [`further_slot`]s.
+    pub further: Vec<u32>,
+}
+
+/// Where the further part of the page in slot `slot` of `slots` stands: not where its first part does.
+fn further_slot(slot: usize, slots: usize) -> usize {
+    slots - 1 - slot
 }
 
 /// Work of one dispatch: a (K format, V format) pair.
@@ -30,6 +46,8 @@ pub struct Class {
     pub items_at: usize,
     /// Items.
     pub items: usize,
+    /// Which of the two buffers of partial states its items write.
+    pub side: usize,
 }
 
 /// Everything a run needs, and the reference's inputs.
@@ -56,6 +74,8 @@ pub struct Built {
     pub classes: Vec<Class>,
     /// Partial states in all.
     pub states: usize,
+    /// Those in the second buffer.
+    pub beside: BTreeSet<usize>,
     /// States of each (row, query head), for merging on the host.
     pub states_of: Vec<Vec<usize>>,
     /// Means by (sequence, KV head): K then V.
@@ -96,6 +116,7 @@ impl Built {
             lists_at: 0,
             classes: Vec::new(),
             states: 0,
+            beside: BTreeSet::new(),
             states_of: Vec::new(),
             means: Vec::new(),
             sinks: Vec::new(),
@@ -154,7 +175,9 @@ impl Built {
         }
         let mut ids: Vec<usize> = (0..counts[0].values().sum::<usize>() + 2).collect();
         random.shuffle(&mut ids);
-        self.descs = vec![POISON; ids.len() * 8];
+        // Behind the descriptors, the rows of further parts' slots.
+        let extras_at = ids.len();
+        self.descs = vec![POISON; (ids.len() + if case.in_parts { ids.len() } else { 0 }) * 8];
 
         let mut pages = Vec::new();
         for (s, &(len, _)) in case.sequences.iter().enumerate() {
@@ -178,8 +201,17 @@ impl Built {
                         self.tokens[s][head].push(Token { position: start + t as u64, key, value });
                     }
                     let id = ids.pop().ok_or_else(|| changing(&case))?;
-                    let words = [0, valid as u32, 7, start as u32, k_slot as u32, v_slot as u32, u32::MAX, u32::MAX];
+                    let extra = if case.in_parts { extras_at + id } else { u32::MAX as usize };
+                    let words =
+                        [0, valid as u32, 7, start as u32, k_slot as u32, v_slot as u32, extra as u32, u32::MAX];
                     self.descs[id * 8..id * 8 + 8].copy_from_slice(&words);
+                    if case.in_parts {
+                        let further = [(formats.0, &self.k_slabs, k_slot), (formats.1, &self.v_slabs, v_slot)];
+                        for (at, (name, slabs, slot)) in further.into_iter().enumerate() {
+                            let slots = slabs.get(name).map_or(0, StoredSide::slots);
+                            self.descs[extra * 8 + at] = further_slot(slot, slots) as u32;
+                        }
+                    }
                     pages.push(Page { sequence: s, head, formats, id });
                 }
             }
@@ -252,7 +284,17 @@ impl Built {
         for ((k, v), mut items) in classes {
             random.shuffle(&mut items);
             let items_at = self.region(&items.concat());
-            self.classes.push(Class { k, v, items_at, items: items.len() });
+            let side = self.classes.len() % 2;
+            if side == 1 {
+                let of_item = |item: &[u32; 8]| {
+                    (0..rows_states(item, case.group)).map(|i| item[5] as usize + i).collect::<Vec<_>>()
+                };
+                self.beside.extend(items.iter().flat_map(of_item));
+            }
+            self.classes.push(Class { k, v, items_at, items: items.len(), side });
+        }
+        for place in lists.iter_mut().flatten().filter(|place| self.beside.contains(&(**place as usize))) {
+            *place |= SECOND_BUFFER;
         }
         let heads: Vec<u32> = lists
             .iter()
@@ -271,6 +313,11 @@ impl Built {
         self.tables.resize(self.tables.len().next_multiple_of(4), POISON);
         start
     }
+}
+
+/// Partial states that an item writes.
+fn rows_states(item: &[u32; 8], group: usize) -> usize {
+    item[1] as usize * group
 }
 
 /// A function of formats that says another thing each time it is asked.
@@ -301,6 +348,27 @@ fn draw(case: &Case, random: &mut Random, start: usize, valid: usize, len: usize
 }
 
 impl StoredSide {
+    /// Slots of the slab.
+    fn slots(&self) -> usize {
+        self.words.len() / self.codec.codec.layout().page_words.max(1)
+    }
+
+    /// As kernels bind it: in parts, where that is asked for and the format knows them.
+    pub fn bound(&self, in_parts: bool) -> BoundSide {
+        let Some(split) = self.codec.codec.split().filter(|_| in_parts) else {
+            return BoundSide { codec: self.codec.clone(), words: self.words.clone(), further: Vec::new() };
+        };
+        let ([first, second], page_words) = (split.parts(), self.codec.codec.layout().page_words);
+        let mut further = vec![POISON; self.slots() * second];
+        let mut words = Vec::with_capacity(self.slots() * first);
+        for (slot, page) in self.words.chunks_exact(page_words).enumerate() {
+            let at = further_slot(slot, self.slots()) * second;
+            words.extend_from_slice(&page[..first]);
+            further[at..at + second].copy_from_slice(&page[first..]);
+        }
+        BoundSide { codec: CodecUse { format: self.codec.format.clone(), codec: split }, words, further }
+    }
+
     /// Stores rows into a slot and returns them as decoded, back in the model's coordinates.
     fn store(&mut self, slot: usize, rows: &mut [Vec<f32>], basis: SideBasis, mean: &[f32]) -> Vec<Vec<f64>> {
         let codec = &self.codec.codec;

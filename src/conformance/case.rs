@@ -60,6 +60,8 @@ pub struct Case {
     pub sequences: Vec<(usize, usize)>,
     /// Formats of the pages.
     pub formats: Formats,
+    /// Whether formats that know parts are stored in two slabs.
+    pub in_parts: bool,
     /// Tokens that a row sees, its own included.
     pub window: Option<u32>,
     /// The most that a logit can be.
@@ -94,6 +96,7 @@ impl Default for Case {
             page_tokens: 64,
             sequences: vec![(200, 1)],
             formats: |_, _| ("f16", "f16"),
+            in_parts: false,
             window: None,
             softcap: None,
             sink: None,

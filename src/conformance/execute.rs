@@ -3,8 +3,8 @@
 use super::reference::{Query, attend};
 use super::{Built, CPU_TOLERANCE, GPU_TOLERANCE, HALF_TOLERANCE, Kernel, POISON, StoredSide};
 use crate::backend::{Backend, BackendKind, BufferId, BufferSlice, Caps, Recording, read_blocking};
-use crate::error::Result;
-use crate::kernel::attention::{AttentionArgs, AttentionBuffers};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::attention::{self, AttentionArgs, AttentionBuffers, FurtherParts};
 use crate::kernel::tier::Tier;
 use crate::kernel::{MeanPlace, RowView, decode, merge, prefill, query};
 use std::collections::BTreeMap;
@@ -112,12 +112,18 @@ impl Built {
         let sinks = make(backend, "sinks", bytemuck::cast_slice(&self.sinks))?;
         let q_in = make(backend, "q_in", &q)?;
         let prepared = make(backend, "q", &vec![POISON; self.rows * case.q_heads() * shape.query_floats()])?;
-        let partials = make(backend, "partials", &vec![POISON; (self.states + 1) * state_floats])?;
+        let blank = vec![POISON; (self.states + 1) * state_floats];
+        let partials = [make(backend, "partials", &blank)?, make(backend, "partials beside", &blank)?];
         let out = make(backend, "out", &vec![POISON; OFFSET + self.rows * out_stride])?;
         let mut slabs = BTreeMap::new();
         for (side, of) in [("k", &self.k_slabs), ("v", &self.v_slabs)] {
             for (&name, pages) in of {
-                slabs.insert((side, name), make(backend, side, &pages.words)?);
+                let bound = pages.bound(case.in_parts);
+                let further = match bound.further.is_empty() {
+                    true => None,
+                    false => Some(make(backend, "further parts", &bound.further)?),
+                };
+                slabs.insert((side, name), (bound.codec, make(backend, side, &bound.words)?, further));
             }
         }
 
@@ -133,15 +139,12 @@ impl Built {
             &query::Args { rows_at: self.rows_at as u32, rows, means: place, scale: case.scale() },
         ));
         for class in &self.classes {
-            let (k, v) = (self.k_slabs[class.k].codec.clone(), self.v_slabs[class.v].codec.clone());
-            let buffers = AttentionBuffers {
-                k_slab: slabs[&("k", class.k)],
-                v_slab: slabs[&("v", class.v)],
-                descs,
-                tables,
-                q: prepared,
-                partials,
-            };
+            let (k, k_slab, k_further) = slabs[&("k", class.k)].clone();
+            let (v, v_slab, v_further) = slabs[&("v", class.v)].clone();
+            let further = (k_further.is_some() || v_further.is_some())
+                .then(|| FurtherParts { k1_slab: k_further.unwrap_or(k_slab), v1_slab: v_further.unwrap_or(v_slab) });
+            let partials = partials[class.side];
+            let buffers = AttentionBuffers { k_slab, v_slab, descs, tables, q: prepared, partials };
             let args = AttentionArgs {
                 items: class.items as u32,
                 items_at: class.items_at as u32,
@@ -150,16 +153,11 @@ impl Built {
                 softcap: case.softcap.unwrap_or(f32::NAN),
             };
             let tile = case.row_tile.next_power_of_two();
-            recording.dispatch(match case.kernel {
-                Kernel::Decode => {
-                    let spec = decode::specialise(&shape, k, v, tile, Tier::of(backend.caps()), case.workgroup)?;
-                    decode::dispatch(backend.prepare(&spec)?, &buffers, &args)
-                }
-                Kernel::Prefill => {
-                    let spec = prefill::specialise(&shape, k, v, tile, case.workgroup)?;
-                    prefill::dispatch(backend.prepare(&spec)?, &buffers, &args)
-                }
-            });
+            let spec = match case.kernel {
+                Kernel::Decode => decode::specialise(&shape, k, v, tile, Tier::of(backend.caps()), case.workgroup)?,
+                Kernel::Prefill => prefill::specialise(&shape, k, v, tile, case.workgroup)?,
+            };
+            recording.dispatch(attention::dispatch(backend.prepare(&spec)?, &buffers, further, &args));
         }
         let pipeline =
             backend.prepare(&merge::specialise(&shape, case.basis.v, case.sink.is_some(), case.workgroup)?)?;
@@ -176,10 +174,23 @@ impl Built {
             },
         ));
         backend.submit(recording)?;
-        Ok(Outcome {
-            out: words(backend, &out)?,
-            partials: words(backend, &partials)?.into_iter().map(f32::from_bits).collect(),
-        })
+        // Each state from the buffer that it belongs into; what stands in the other must be as it was.
+        let [mut states, beside] = [words(backend, &partials[0])?, words(backend, &partials[1])?];
+        for (state, (own, other)) in
+            states.chunks_exact_mut(state_floats).zip(beside.chunks_exact(state_floats)).enumerate()
+        {
+            let (first, second) = (own.iter().any(|w| *w != POISON), other.iter().any(|w| *w != POISON));
+            let astray = if self.beside.contains(&state) { first } else { second };
+            if astray {
+                let message = format!("partial state {state} was written into the wrong buffer");
+                return Err(Error::new(ErrorKind::Shape, message, ""));
+            }
+            if second {
+                own.copy_from_slice(other);
+            }
+        }
+        let partials = states.into_iter().map(f32::from_bits).collect();
+        Ok(Outcome { out: words(backend, &out)?, partials })
     }
 
     /// Output of (row, query head).

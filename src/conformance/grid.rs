@@ -206,6 +206,25 @@ pub fn short_block(kernel: Kernel, page_tokens: usize) -> Case {
     }
 }
 
+/// Pages in two parts on either side and on both, beside some in one piece.
+const PARTS: Formats = |_, page| [("tq3n", "tq3n"), ("tq3n", "fp8"), ("f16", "tq3n"), ("tq2", "f16")][page % 4];
+
+/// Pages whose further parts stand in slabs of their own.
+pub fn in_parts(kernel: Kernel) -> Case {
+    Case {
+        k_dim: 96,
+        v_dim: 96,
+        group: 4,
+        formats: PARTS,
+        in_parts: true,
+        basis: BASES[1],
+        sequences: vec![(700, 2), (130, if kernel == Kernel::Decode { 1 } else { 40 })],
+        row_tile: if kernel == Kernel::Decode { 2 } else { 32 },
+        kernel,
+        ..Case::default()
+    }
+}
+
 /// Long, empty and short sequences of one to forty rows, over [`MIXED`] pages.
 pub fn mixed(kernel: Kernel) -> Case {
     Case {

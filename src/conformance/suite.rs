@@ -138,6 +138,9 @@ fn checks(quick: bool) -> Vec<(String, Check)> {
         let case = Case { row_tile, ..grid::short_block(kernel, page_tokens) };
         checks.push((format!("short-block-{}-{page_tokens}", kernel.as_str()), Check::Attention(Box::new(case))));
     }
+    for kernel in Kernel::BOTH {
+        checks.push((format!("in-parts-{}", kernel.as_str()), Check::Attention(Box::new(grid::in_parts(kernel)))));
+    }
     for (turn, (format, side)) in NAMES.iter().flat_map(|f| Side::BOTH.map(|side| (*f, side))).enumerate() {
         for (at, tokens) in PAGE_TOKENS.into_iter().enumerate().filter(|(at, _)| !quick || *at == turn % 4) {
             let head_dim = grid::head_dim(format, PACKED[(turn + 3 * at) % PACKED.len()]);

@@ -1,5 +1,6 @@
 //! What a cache holds and reads: bits by value, bytes by class, and the sums that must agree.
 
+use super::storage::Scratch;
 use super::{Engine, SeqId};
 use crate::error::Result;
 use crate::format::FormatId;
@@ -135,10 +136,10 @@ impl Engine {
             memory.table_bytes += group.tables.bytes();
             let layers = if group.has_sinks { group.sinks.len() as u64 } else { 1 };
             memory.basis_bytes += group.means.bytes + group.sinks.first().map_or(0, |s| s.bytes * layers);
-            memory.scratch_bytes += group.queries.bytes() + group.partials.bytes();
+            memory.scratch_bytes += group.queries.bytes() + group.partials.iter().map(Scratch::bytes).sum::<u64>();
         }
         let scratch = self.staging.iter().chain(self.user_buffers.values());
-        memory.scratch_bytes += scratch.map(super::storage::Scratch::bytes).sum::<u64>();
+        memory.scratch_bytes += scratch.map(Scratch::bytes).sum::<u64>();
         memory
     }
 

@@ -106,7 +106,7 @@ pub(super) struct Group {
     pub descriptors: Scratch,
     pub tables: Scratch,
     pub queries: Scratch,
-    pub partials: Scratch,
+    pub partials: [Scratch; 2],
     /// Means of sequences, then 256-aligned sink logits by layer; dummies when unused.
     pub means: BufferSlice,
     pub mean_slots: Vec<u32>,
@@ -261,7 +261,7 @@ impl Group {
             descriptors: Scratch::new("descriptors"),
             tables: Scratch::new("tables"),
             queries: Scratch::new("queries"),
-            partials: Scratch::new("partials"),
+            partials: [Scratch::new("partials"), Scratch::new("partials beside")],
             means,
             mean_slots: (0..if uses_means { MEAN_SLOTS } else { 0 }).rev().collect(),
             sinks: Vec::new(),
@@ -381,7 +381,8 @@ impl Group {
         for slice in self.segments.drain().map(|(_, slice)| slice).chain(self.records.drain(..)) {
             backend.free(slice.buffer);
         }
-        for scratch in [&mut self.descriptors, &mut self.tables, &mut self.queries, &mut self.partials] {
+        let shared = [&mut self.descriptors, &mut self.tables, &mut self.queries];
+        for scratch in shared.into_iter().chain(&mut self.partials) {
             scratch.release(backend);
         }
         backend.free(self.means.buffer);

@@ -116,6 +116,10 @@ impl Codec for Halves {
         }
     }
 
+    fn holds_halves(&self) -> bool {
+        self.half == Half::F16
+    }
+
     fn token_writable(&self) -> bool {
         true
     }

@@ -105,6 +105,12 @@ pub trait Codec: Send + Sync {
     /// If a slice's length or the range does not fit.
     fn decode(&self, page: &[u32], tokens: Range<usize>, out: &mut [f32]);
 
+    /// Whether a page's words are IEEE halves, in the places that [`Codec::layout`] gives the values of `f16`: kernels on the
+    /// CPU may then read them without [`Codec::decode`].
+    fn holds_halves(&self) -> bool {
+        false
+    }
+
     /// Whether a token can be written alone, without reading the rest of its page.
     fn token_writable(&self) -> bool {
         false

@@ -7,6 +7,7 @@ use super::attention::{ITEM_WORDS, ROW_WORDS};
 use super::few;
 use super::panel::{Arrangement, CHANNEL_BLOCK, PageStep, Queries, TOKEN_BLOCK, lanes, refill, union};
 use super::partial::{HEADER, floats};
+use super::prefetch;
 use super::tables::{self, Descriptor, descriptor, further_slots, item, range, split_disjoint};
 use crate::backend::CpuCall;
 use crate::error::{Error, ErrorKind, Result};
@@ -45,6 +46,7 @@ pub(super) fn run(call: &mut CpuCall<'_>) -> Result<()> {
         q: call.read("q"),
         rows_at: call.index("rows_at"),
         arch: pulp::Arch::new(),
+        reads_halves: few::reads_halves(),
     };
     let (items_at, most_rows) = (call.index("items_at"), spec.usize("ROWS"));
     let mut parts = Vec::with_capacity(call.groups as usize);
@@ -120,6 +122,7 @@ struct Kernel<'a> {
     q: &'a [f32],
     rows_at: usize,
     arch: pulp::Arch,
+    reads_halves: bool,
 }
 
 impl Kernel<'_> {
@@ -132,7 +135,7 @@ impl Kernel<'_> {
         scratch.packed.resize(self.page_tokens * self.v_dim, 0.0);
         scratch.scores.resize(rows * width, 0.0);
 
-        for &id in item.ids {
+        for (at, &id) in item.ids.iter().enumerate() {
             let page = descriptor(self.descs, id as usize)?;
             if page.valid_tokens > self.page_tokens {
                 let message = format!(
@@ -155,13 +158,28 @@ impl Kernel<'_> {
             let [k_joined, v_joined] = &mut scratch.joined;
             let k_page = tables::page((self.k_slab, page.k_slot, self.k_words), k_further, k_joined)?;
             let v_page = tables::page((self.v_slab, page.v_slot, self.v_words), v_further, v_joined)?;
-            self.k.decode(k_page, low..high, &mut scratch.keys[low * self.k_dim..high * self.k_dim]);
-            self.decode_values(v_page, low, high, &mut scratch.packed, &mut scratch.values);
             let arrangement = queries.arrangement;
+            let as_they_are = arrangement == Arrangement::Rows && self.reads_halves;
+            let halves = [
+                Some(k_page).filter(|_| as_they_are && self.k.holds_halves()),
+                Some(v_page).filter(|_| as_they_are && self.v.holds_halves() && self.v_stride == self.v_dim),
+            ];
+            let next = item.ids.get(at + 1).map_or([&[][..]; 2], |&id| self.words_of(id));
+            for (next, _) in next.iter().zip(&halves).filter(|(_, own)| own.is_none()) {
+                prefetch::all(next);
+            }
+            if halves[0].is_none() {
+                self.k.decode(k_page, low..high, &mut scratch.keys[low * self.k_dim..high * self.k_dim]);
+            }
+            if halves[1].is_none() {
+                self.decode_values(v_page, low, high, &mut scratch.packed, &mut scratch.values);
+            }
             let step = PageStep {
                 queries,
                 keys: &scratch.keys,
                 values: &scratch.values,
+                halves,
+                next,
                 scores: &mut scratch.scores,
                 k_dim: self.k_dim,
                 v_stride: self.v_stride,
@@ -179,6 +197,14 @@ impl Kernel<'_> {
             state[HEADER..].copy_from_slice(&queries.o[index * self.v_stride..][..self.v_dim]);
         }
         Ok(())
+    }
+
+    /// The words of a page, K and V, or of its first parts; empty where its tables are at fault, which whoever reads the page
+    /// will say.
+    fn words_of(&self, id: u32) -> [&[u32]; 2] {
+        let Ok(page) = descriptor(self.descs, id as usize) else { return [&[]; 2] };
+        let of = |slab, slot, words| tables::slot(slab, slot, words).unwrap_or_default();
+        [of(self.k_slab, page.k_slot, self.k_words), of(self.v_slab, page.v_slot, self.v_words)]
     }
 
     /// Positions and prepared queries of the item's rows.

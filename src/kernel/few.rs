@@ -1,13 +1,21 @@
 //! Attention of few queries on the CPU, one page at a time: lanes hold channels, and sums across lanes are made for four
 //! tokens of four queries together, where [`panel`](super::panel) would leave most lanes empty.
 
-use super::panel::{PageStep, accumulate, exp, tanh, union};
+use super::panel::{PageStep, ReadValues, Rows, accumulate, exp, tanh, union};
 use pulp::{Simd, WithSimd};
 
 /// Tokens whose logits are made together, and queries a panel.
 const BLOCK: usize = 4;
 /// Logits made together, `[token][query]`.
 const LOGITS: usize = BLOCK * BLOCK;
+
+/// Whether [`attend`] reads pages of halves as they are.
+pub(super) fn reads_halves() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return pulp::x86::V4::try_new().is_some();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
 
 /// Attention of all queries over one page; queries are rows, and rows of keys are whole vectors.
 pub(super) fn attend(arch: pulp::Arch, page: PageStep<'_>) {
@@ -16,6 +24,12 @@ pub(super) fn attend(arch: pulp::Arch, page: PageStep<'_>) {
         return simd.vectorize(avx512::Few { simd, page });
     }
     arch.dispatch(Few(page));
+}
+
+/// Logits without bias of a page's tokens, however its keys are stored.
+pub(super) trait ScoreKeys<S: Simd> {
+    /// Those of at least the tokens `low..high` for the `QUERIES` queries from `base` on, `[token][query]`, into the scores.
+    fn score<const QUERIES: usize>(&self, simd: S, page: &mut PageStep<'_>, base: usize, low: usize, high: usize);
 }
 
 /// The sums of vectors' lanes.
@@ -39,56 +53,54 @@ impl WithSimd for Few<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        step(simd, self.0, &OneByOne(simd));
+        let values = Rows { values: self.0.values, v_stride: self.0.v_stride };
+        step(simd, self.0, &DecodedKeys(OneByOne(simd)), &values);
     }
 }
 
 /// Panel by panel.
 #[inline(always)]
-fn step<S: Simd>(simd: S, mut page: PageStep<'_>, sums: &impl Sums<S>) {
+fn step<S: Simd>(simd: S, mut page: PageStep<'_>, keys: &impl ScoreKeys<S>, values: &impl ReadValues<S>) {
     for base in (0..page.queries.count).step_by(BLOCK) {
         let end = (base + BLOCK).min(page.queries.count);
         let Some((low, high)) = union(&page.queries.first[base..end], &page.queries.visible[base..end]) else {
             continue;
         };
         match end - base {
-            1 => score::<S, 1>(simd, &mut page, base, low, high, sums),
-            2 => score::<S, 2>(simd, &mut page, base, low, high, sums),
-            3 => score::<S, 3>(simd, &mut page, base, low, high, sums),
-            _ => score::<S, 4>(simd, &mut page, base, low, high, sums),
+            1 => keys.score::<1>(simd, &mut page, base, low, high),
+            2 => keys.score::<2>(simd, &mut page, base, low, high),
+            3 => keys.score::<3>(simd, &mut page, base, low, high),
+            _ => keys.score::<4>(simd, &mut page, base, low, high),
         }
         softmax(&mut page, base, low, high);
-        accumulate(simd, &mut page, base, end);
+        accumulate(simd, &mut page, base, end, values);
     }
 }
 
-/// Logits without bias, `[token][query]`, of at least the tokens `low..high`.
-#[inline(always)]
-fn score<S: Simd, const QUERIES: usize>(
-    simd: S,
-    page: &mut PageStep<'_>,
-    base: usize,
-    low: usize,
-    high: usize,
-    sums: &impl Sums<S>,
-) {
-    let k_dim = page.k_dim;
-    let vectors = k_dim / S::F32_LANES;
-    let queries = S::as_simd_f32s(&page.queries.panels[base * k_dim..(base + QUERIES) * k_dim]).0;
-    let keys = S::as_simd_f32s(&page.keys[low * k_dim..]).0.chunks_exact(BLOCK * vectors);
-    let logits = page.scores[low * BLOCK..].as_chunks_mut::<LOGITS>().0;
-    for (keys, logits) in keys.zip(logits).take((high - low).div_ceil(BLOCK)) {
-        let mut products = [simd.splat_f32s(0.0); LOGITS];
-        for c in 0..vectors {
-            for token in 0..BLOCK {
-                let key = keys[token * vectors + c];
-                for query in 0..QUERIES {
-                    let sum = &mut products[token * BLOCK + query];
-                    *sum = simd.mul_add_e_f32s(queries[query * vectors + c], key, *sum);
+/// Keys as rows of the page step.
+struct DecodedKeys<T>(T);
+
+impl<S: Simd, T: Sums<S>> ScoreKeys<S> for DecodedKeys<T> {
+    #[inline(always)]
+    fn score<const QUERIES: usize>(&self, simd: S, page: &mut PageStep<'_>, base: usize, low: usize, high: usize) {
+        let k_dim = page.k_dim;
+        let vectors = k_dim / S::F32_LANES;
+        let queries = S::as_simd_f32s(&page.queries.panels[base * k_dim..(base + QUERIES) * k_dim]).0;
+        let keys = S::as_simd_f32s(&page.keys[low * k_dim..]).0.chunks_exact(BLOCK * vectors);
+        let logits = page.scores[low * BLOCK..].as_chunks_mut::<LOGITS>().0;
+        for (keys, logits) in keys.zip(logits).take((high - low).div_ceil(BLOCK)) {
+            let mut products = [simd.splat_f32s(0.0); LOGITS];
+            for c in 0..vectors {
+                for token in 0..BLOCK {
+                    let key = keys[token * vectors + c];
+                    for query in 0..QUERIES {
+                        let sum = &mut products[token * BLOCK + query];
+                        *sum = simd.mul_add_e_f32s(queries[query * vectors + c], key, *sum);
+                    }
                 }
             }
+            *logits = self.0.sums(&products);
         }
-        *logits = sums.sums(&products);
     }
 }
 
@@ -142,8 +154,13 @@ fn softmax(page: &mut PageStep<'_>, base: usize, low: usize, high: usize) {
 }
 
 #[cfg(target_arch = "x86_64")]
+pub(super) use avx512::{across, four};
+
+#[cfg(target_arch = "x86_64")]
 mod avx512 {
-    use super::{LOGITS, PageStep, Sums, step};
+    use super::super::half_pages::{HalfKeys, HalfValues};
+    use super::super::panel::Rows;
+    use super::{DecodedKeys, LOGITS, PageStep, Sums, step};
     use pulp::x86::V4;
     use pulp::{NullaryFnOnce, Simd, cast, f32x16};
 
@@ -157,7 +174,20 @@ mod avx512 {
 
         #[inline(always)]
         fn call(self) {
-            step(self.simd, self.page, &self.simd);
+            let Few { simd, page } = self;
+            let (vectors, [next_k, next_v]) = (page.v_stride / V4::F32_LANES, page.next);
+            let rows = Rows { values: page.values, v_stride: page.v_stride };
+            match page.halves {
+                [None, None] => step(simd, page, &DecodedKeys(simd), &rows),
+                [Some(page_k), None] => step(simd, page, &HalfKeys { page: page_k, next: next_k }, &rows),
+                [None, Some(page_v)] => {
+                    step(simd, page, &DecodedKeys(simd), &HalfValues { page: page_v, next: next_v, vectors })
+                }
+                [Some(page_k), Some(page_v)] => {
+                    let values = HalfValues { page: page_v, next: next_v, vectors };
+                    step(simd, page, &HalfKeys { page: page_k, next: next_k }, &values)
+                }
+            }
         }
     }
 
@@ -187,14 +217,14 @@ mod avx512 {
 
     /// Within each 128 bits: the sums of a, b, c and d.
     #[inline(always)]
-    fn four(simd: V4, a: f32x16, b: f32x16, c: f32x16, d: f32x16) -> f32x16 {
+    pub(in crate::kernel) fn four(simd: V4, a: f32x16, b: f32x16, c: f32x16, d: f32x16) -> f32x16 {
         let (a, b) = (cast(two(simd, a, b)), cast(two(simd, c, d)));
         simd.add_f32s(cast(simd.avx512f._mm512_unpacklo_pd(a, b)), cast(simd.avx512f._mm512_unpackhi_pd(a, b)))
     }
 
     /// Neighbouring quarters of a added, then of b.
     #[inline(always)]
-    fn across(simd: V4, a: f32x16, b: f32x16) -> f32x16 {
+    pub(in crate::kernel) fn across(simd: V4, a: f32x16, b: f32x16) -> f32x16 {
         let (a, b) = (cast(a), cast(b));
         let even = cast(simd.avx512f._mm512_shuffle_f32x4::<0x88>(a, b));
         simd.add_f32s(even, cast(simd.avx512f._mm512_shuffle_f32x4::<0xdd>(a, b)))

@@ -16,6 +16,7 @@ pub static DECL: KernelDecl = KernelDecl {
     name: "merge",
     bindings: &[
         BindingDecl::read("partials", Element::F32),
+        BindingDecl::read("partials_beside", Element::F32),
         BindingDecl::read("tables", Element::U32),
         BindingDecl::read("means", Element::F32),
         BindingDecl::read("sinks", Element::F32),
@@ -37,11 +38,14 @@ pub static DECL: KernelDecl = KernelDecl {
     cuda: None,
 };
 
+/// Set in a merge list's entry whose states are in the second buffer.
+pub const SECOND_BUFFER: u32 = 1 << 31;
+
 /// Buffers of a dispatch.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
-    /// Partial states.
-    pub partials: BufferSlice,
+    /// Partial states, in two buffers; the same one twice where all are in the first.
+    pub partials: [BufferSlice; 2],
     /// The step's tables.
     pub tables: BufferSlice,
     /// Means; any buffer where V removes none.
@@ -101,7 +105,14 @@ pub fn dispatch(pipeline: PipelineId, q_heads: usize, buffers: &Buffers, args: &
             args.means.stride,
             args.means.layer_at,
         ],
-        bindings: vec![buffers.partials, buffers.tables, buffers.means, buffers.sinks, buffers.out.slice],
+        bindings: vec![
+            buffers.partials[0],
+            buffers.partials[1],
+            buffers.tables,
+            buffers.means,
+            buffers.sinks,
+            buffers.out.slice,
+        ],
     }
 }
 
@@ -110,7 +121,8 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
     let (q_heads, kv_heads, group) = (spec.usize("Q_HEADS"), spec.usize("KV_HEADS"), spec.usize("GROUP"));
     let (k_dim, v_dim) = (spec.usize("K_DIM"), spec.usize("V_DIM"));
     let (rotate, add_mean, has_sink) = (spec.flag("ROTATE"), spec.flag("MEAN"), spec.flag("SINK"));
-    let (partials, tables) = (call.read::<f32>("partials"), call.read::<u32>("tables"));
+    let partials = [call.read::<f32>("partials"), call.read::<f32>("partials_beside")];
+    let tables = call.read::<u32>("tables");
     let (means, sinks) = (call.read::<f32>("means"), call.read::<f32>("sinks"));
     let place =
         Means { stride: call.index("mean_stride"), layer_at: call.index("mean_layer_at"), head_floats: k_dim + v_dim };
@@ -128,7 +140,8 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
             let states = range(tables, start, count, "merge list")?
                 .iter()
                 .map(|&start| {
-                    let index = start as usize + row_in_entry * group + head_in_group;
+                    let index = (start & !SECOND_BUFFER) as usize + row_in_entry * group + head_in_group;
+                    let partials = partials[usize::from(start & SECOND_BUFFER != 0)];
                     range(partials, index.saturating_mul(floats(v_dim)), floats(v_dim), "partial state")
                 })
                 .collect::<Result<Vec<_>>>()?;

@@ -15,6 +15,8 @@ pub mod embed;
 mod few;
 pub mod gated_mul;
 pub mod gather;
+#[cfg(target_arch = "x86_64")]
+mod half_pages;
 pub mod head_norm;
 pub mod linear;
 pub mod mean;
@@ -22,6 +24,7 @@ pub mod merge;
 mod panel;
 pub mod partial;
 pub mod plane;
+mod prefetch;
 pub mod prefill;
 pub mod query;
 pub mod rms_norm;

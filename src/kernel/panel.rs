@@ -5,6 +5,7 @@
 
 use super::partial::NO_KEY;
 use pulp::{Simd, WithSimd};
+use std::ops::Range;
 
 /// Tokens that the score kernel computes at once, most of its variants.
 pub(super) const TOKEN_BLOCK: usize = 8;
@@ -59,6 +60,8 @@ pub(super) struct Queries {
     pub(super) width: usize,
     /// `[panel][channel][width]` or, as rows, `[query][channel]`.
     pub(super) panels: Vec<f32>,
+    /// Of rows, their channels as products with two tokens at once want them: `[panel][channels / 8][query][16]`.
+    pub(super) doubled: Vec<f32>,
     /// Added to every logit of a query.
     pub(super) bias: Vec<f32>,
     /// Token in the page at which a query's visible range starts.
@@ -82,6 +85,8 @@ impl Queries {
         let padded = count.next_multiple_of(width);
         (self.count, self.arrangement, self.width) = (count, arrangement, width);
         refill(&mut self.panels, padded * k_dim, 0.0);
+        let doubled = if arrangement == Arrangement::Rows { 2 * padded * k_dim } else { 0 };
+        refill(&mut self.doubled, doubled, 0.0);
         refill(&mut self.bias, padded, 0.0);
         refill(&mut self.first, padded, 0);
         refill(&mut self.visible, padded, 0);
@@ -96,6 +101,12 @@ impl Queries {
         self.bias[index] = bias;
         if self.arrangement == Arrangement::Rows {
             self.panels[index * channels.len()..][..channels.len()].copy_from_slice(channels);
+            #[cfg(target_arch = "x86_64")]
+            {
+                let panel = 2 * self.width * channels.len();
+                let doubled = &mut self.doubled[index / self.width * panel..][..panel];
+                super::half_pages::double(channels, index % self.width, doubled);
+            }
             return;
         }
         let (panel, lane) = (index / self.width, index % self.width);
@@ -119,6 +130,10 @@ pub(super) struct PageStep<'a> {
     pub(super) keys: &'a [f32],
     /// Values, rows of `v_stride`.
     pub(super) values: &'a [f32],
+    /// Pages of K and V that hold halves, for who reads them as they are; `keys` or `values` is then not filled.
+    pub(super) halves: [Option<&'a [u32]>; 2],
+    /// The page that comes next, K and V; nothing where that is unknown.
+    pub(super) next: [&'a [u32]; 2],
     /// Room for scores: `width` floats a row of `keys`.
     pub(super) scores: &'a mut [f32],
     /// Channels of a key.
@@ -146,7 +161,8 @@ impl WithSimd for PageStep<'_> {
                 score::<S, 6, 2>(simd, &mut self, panel, low, high);
             }
             softmax(&mut self, base, low, high);
-            accumulate(simd, &mut self, base, end);
+            let values = Rows { values: self.values, v_stride: self.v_stride };
+            accumulate(simd, &mut self, base, end, &values);
         }
     }
 }
@@ -229,12 +245,54 @@ fn softmax(page: &mut PageStep<'_>, base: usize, low: usize, high: usize) {
     }
 }
 
+/// Rows of values as vectors.
+pub(super) trait ReadValues<S: Simd> {
+    /// What stands for a vector.
+    type Vector;
+
+    /// The rows of tokens, one after another.
+    fn rows(&self, tokens: Range<usize>) -> &[Self::Vector];
+
+    /// Asks memory for what a later page has where this one has `token`.
+    #[inline(always)]
+    fn ask(&self, _token: usize) {}
+
+    /// The vector itself.
+    fn read(simd: S, vector: &Self::Vector) -> S::f32s;
+}
+
+/// Decoded values, in rows of `v_stride`.
+pub(super) struct Rows<'a> {
+    pub(super) values: &'a [f32],
+    pub(super) v_stride: usize,
+}
+
+impl<S: Simd> ReadValues<S> for Rows<'_> {
+    type Vector = S::f32s;
+
+    #[inline(always)]
+    fn rows(&self, tokens: Range<usize>) -> &[S::f32s] {
+        S::as_simd_f32s(&self.values[tokens.start * self.v_stride..tokens.end * self.v_stride]).0
+    }
+
+    #[inline(always)]
+    fn read(_: S, vector: &S::f32s) -> S::f32s {
+        *vector
+    }
+}
+
 /// Outputs of queries `base..end`: rescaled, and the weighted values added.
 ///
 /// Values are multiplied only for queries that see their token, so nothing outside can spoil a sum: a block of
 /// queries takes the tokens that all of it sees together, then each query the rest of its own.
 #[inline(always)]
-pub(super) fn accumulate<S: Simd>(simd: S, page: &mut PageStep<'_>, base: usize, end: usize) {
+pub(super) fn accumulate<S: Simd, V: ReadValues<S>>(
+    simd: S,
+    page: &mut PageStep<'_>,
+    base: usize,
+    end: usize,
+    values: &V,
+) {
     let mut at = base;
     while at < end {
         let block = (end - at).min(6);
@@ -246,19 +304,19 @@ pub(super) fn accumulate<S: Simd>(simd: S, page: &mut PageStep<'_>, base: usize,
         }
         let high = high.max(low);
         match block {
-            1 => weigh::<S, 1>(simd, page, base, at, low, high, true),
-            2 => weigh::<S, 2>(simd, page, base, at, low, high, true),
-            3 => weigh::<S, 3>(simd, page, base, at, low, high, true),
-            4 => weigh::<S, 4>(simd, page, base, at, low, high, true),
-            5 => weigh::<S, 5>(simd, page, base, at, low, high, true),
-            _ => weigh::<S, 6>(simd, page, base, at, low, high, true),
+            1 => weigh::<S, V, 1>(simd, page, (base, at), low..high, true, values),
+            2 => weigh::<S, V, 2>(simd, page, (base, at), low..high, true, values),
+            3 => weigh::<S, V, 3>(simd, page, (base, at), low..high, true, values),
+            4 => weigh::<S, V, 4>(simd, page, (base, at), low..high, true, values),
+            5 => weigh::<S, V, 5>(simd, page, (base, at), low..high, true, values),
+            _ => weigh::<S, V, 6>(simd, page, (base, at), low..high, true, values),
         }
         for query in at..at + block {
             let first = page.queries.first[query] as usize;
             let last = first + page.queries.visible[query] as usize;
             for (from, to) in [(first, last.min(low)), (high.max(first), last)] {
                 if from < to {
-                    weigh::<S, 1>(simd, page, base, query, from, to, false);
+                    weigh::<S, V, 1>(simd, page, (base, query), from..to, false, values);
                 }
             }
         }
@@ -266,38 +324,44 @@ pub(super) fn accumulate<S: Simd>(simd: S, page: &mut PageStep<'_>, base: usize,
     }
 }
 
-/// Adds the weighted values of tokens `low..high` to `QUERIES` outputs, rescaling them first if asked.
+/// Adds the weighted values of `tokens` to `QUERIES` outputs, rescaling them first if asked. `place`: the panel's first
+/// query and the first of these.
 #[inline(always)]
-fn weigh<S: Simd, const QUERIES: usize>(
+fn weigh<S: Simd, V: ReadValues<S>, const QUERIES: usize>(
     simd: S,
     page: &mut PageStep<'_>,
-    base: usize,
-    query: usize,
-    low: usize,
-    high: usize,
+    place: (usize, usize),
+    tokens: Range<usize>,
     rescale: bool,
+    values: &V,
 ) {
     let vectors = page.v_stride / S::F32_LANES;
     let mut at = 0;
+    // Twelve sums and more hide a product's latency; machines with short vectors have registers for fewer.
+    if S::F32_LANES == CHANNEL_BLOCK {
+        while at + 4 <= vectors {
+            weigh_columns::<S, V, QUERIES, 4>(simd, page, place, tokens.clone(), rescale, (values, at));
+            at += 4;
+        }
+    }
     while at + 2 <= vectors {
-        weigh_columns::<S, QUERIES, 2>(simd, page, base, query, low..high, rescale, at);
+        weigh_columns::<S, V, QUERIES, 2>(simd, page, place, tokens.clone(), rescale, (values, at));
         at += 2;
     }
     if at < vectors {
-        weigh_columns::<S, QUERIES, 1>(simd, page, base, query, low..high, rescale, at);
+        weigh_columns::<S, V, QUERIES, 1>(simd, page, place, tokens, rescale, (values, at));
     }
 }
 
 /// [`weigh`] for the `VECTORS` vectors of channels from vector `column` on.
 #[inline(always)]
-fn weigh_columns<S: Simd, const QUERIES: usize, const VECTORS: usize>(
+fn weigh_columns<S: Simd, V: ReadValues<S>, const QUERIES: usize, const VECTORS: usize>(
     simd: S,
     page: &mut PageStep<'_>,
-    base: usize,
-    query: usize,
-    tokens: std::ops::Range<usize>,
+    (base, query): (usize, usize),
+    tokens: Range<usize>,
     rescale: bool,
-    column: usize,
+    (values, column): (&V, usize),
 ) {
     let (width, vectors) = (page.queries.width, page.v_stride / S::F32_LANES);
     let queries = &mut *page.queries;
@@ -311,13 +375,20 @@ fn weigh_columns<S: Simd, const QUERIES: usize, const VECTORS: usize>(
     }
     let lane = query - base;
     let weights = page.scores[tokens.start * width..tokens.end * width].chunks_exact(width);
-    let (values, _) = S::as_simd_f32s(&page.values[tokens.start * page.v_stride..tokens.end * page.v_stride]);
-    for (weights, values) in weights.zip(values.chunks_exact(vectors)) {
+    let start = tokens.start;
+    for (at, (weights, row)) in weights.zip(values.rows(tokens).chunks_exact(vectors)).enumerate() {
+        if column == 0 {
+            values.ask(start + at);
+        }
         let weights = &weights[lane..lane + QUERIES];
-        let values = &values[column..column + VECTORS];
+        let row = &row[column..column + VECTORS];
+        let mut read = [simd.splat_f32s(0.0); VECTORS];
+        for (read, vector) in read.iter_mut().zip(row) {
+            *read = V::read(simd, vector);
+        }
         for (sums, &weight) in sums.iter_mut().zip(weights) {
             let weight = simd.splat_f32s(weight);
-            for (sum, &value) in sums.iter_mut().zip(values) {
+            for (sum, &value) in sums.iter_mut().zip(&read) {
                 *sum = simd.mul_add_e_f32s(weight, value, *sum);
             }
         }

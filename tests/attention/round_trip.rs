@@ -158,7 +158,7 @@ fn outputs(open: &str, sealed: &str, bases: SideBases) -> (Vec<f32>, Vec<f64>) {
     recording.dispatch(decode::dispatch(backend.prepare(&spec).unwrap(), &buffers, &args));
     let spec = merge::specialise(&SHAPE, bases.v, false, 64).unwrap();
     let view = RowView { slice: out, offset: 0, stride: (q_heads * SHAPE.v_dim) as u32 };
-    let buffers = merge::Buffers { partials, tables, means, sinks, out: view };
+    let buffers = merge::Buffers { partials: [partials; 2], tables, means, sinks, out: view };
     let args = merge::Args { rows_at: query_rows_at, rows: 1, lists_at, means: place };
     recording.dispatch(merge::dispatch(backend.prepare(&spec).unwrap(), q_heads, &buffers, &args));
     backend.submit(recording).unwrap();

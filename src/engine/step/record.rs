@@ -87,7 +87,8 @@ impl Step<'_> {
         let group = &mut engine.groups[index];
         let plan = &self.prepared.plans[index];
         let q_heads = group.shape.q_heads;
-        let (tables, q, partials) = (group.tables.slice()?, group.queries.slice()?, group.partials.slice()?);
+        let (tables, q, first) = (group.tables.slice()?, group.queries.slice()?, group.partials[0].slice()?);
+        let partials = [first, if plan.partials[1] > 0 { group.partials[1].slice()? } else { first }];
         let means = group.mean_place(at);
         let (ask, unite) = (group.pipeline(backend, Key::Query)?, group.pipeline(backend, Key::Merge)?);
         let (window, softcap, scale) = (group.window.unwrap_or(0) as u32, group.softcap, group.scale);
@@ -103,7 +104,7 @@ impl Step<'_> {
                 let (k_slab, v_slab) = slabs(group, batch.class)?;
                 let further = further(group, batch.class, (k_slab, v_slab))?;
                 let descs = group.descriptors.slice()?;
-                let buffers = AttentionBuffers { k_slab, v_slab, descs, tables, q, partials };
+                let buffers = AttentionBuffers { k_slab, v_slab, descs, tables, q, partials: partials[batch.side] };
                 let pipeline = group.pipeline(
                     backend,
                     match batch.route {
