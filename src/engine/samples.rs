@@ -31,6 +31,9 @@ pub(super) struct Samples {
     changed: u64,
 }
 
+/// A page's partial states: which buffer they are in, and the number of the first.
+type Place = (usize, u32);
+
 /// Attention gathered in a step: by sequence, cache group and layer in group.
 #[derive(Debug, Default)]
 pub(super) struct Mass(BTreeMap<(SeqId, usize, usize), Shares>);
@@ -199,7 +202,7 @@ impl Step<'_> {
         let round = &plan.layers[at].rounds[round];
         let (queries, page_tokens) = (group.shape.group_size(), group.shape.page_tokens as u32);
         // States of an entry and KV head: of each page the buffer and the place of its first.
-        let mut lists: BTreeMap<(u32, u32, u32), Vec<(u32, (usize, u32))>> = BTreeMap::new();
+        let mut lists: BTreeMap<(u32, u32, u32), Vec<(u32, Place)>> = BTreeMap::new();
         for batch in &round.attend {
             for item in plan.tables[batch.items_at as usize..].chunks_exact(ITEM_WORDS).take(batch.items as usize) {
                 for &id in &plan.tables[item[3] as usize..][..item[4] as usize] {
@@ -225,12 +228,12 @@ impl Step<'_> {
                 rows: owner.rows,
             });
             for query in 0..count as usize * queries {
-                let state = |(side, first): (usize, u32)| {
+                let state = |(side, first): Place| {
                     let start = (first as usize + query) * size;
                     (partials[side][start], partials[side][start + 1])
                 };
                 let most = pages.iter().map(|&(_, first)| state(first).0).fold(NO_KEY, f32::max);
-                let weight = |first: (usize, u32)| {
+                let weight = |first: Place| {
                     let (m, l) = state(first);
                     if l == 0.0 { 0.0 } else { f64::from(m - most).exp() * f64::from(l) }
                 };
