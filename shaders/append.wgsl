@@ -1,4 +1,4 @@
-// Stores new rows of K and V: minus the mean, rotated, encoded, into the slots of open pages.
+// Stores new rows of K and V: minus the mean, rotated or mapped, encoded, into the slots of open pages.
 // One workgroup takes one side of one KV head of one item.
 
 const BASIS_MAX: u32 = max(K_DIM, V_DIM);
@@ -6,6 +6,15 @@ const BASIS_MAX: u32 = max(K_DIM, V_DIM);
 #codec_store k
 #codec_store v
 #include "lib/hadamard_block.wgsl"
+#if K_MAP
+#include "lib/map_block.wgsl"
+#elif V_MAP
+#include "lib/map_block.wgsl"
+#endif
+
+// Floats of a KV head's calibrated mean and maps.
+const K_RECORD: u32 = select(K_DIM, K_DIM + 2u * K_DIM * K_DIM, K_MAP);
+const V_RECORD: u32 = select(V_DIM, V_DIM + 2u * V_DIM * V_DIM, V_MAP);
 
 // Channels 4*c4 to 4*c4 + 3 of the row in workgroup memory.
 fn basis4(c4: u32) -> vec4<f32> {
@@ -43,6 +52,8 @@ fn main(
             var x = k_in[at + c];
 #if K_MEAN
             x -= means[mean_at + c];
+#elif K_FIXED
+            x -= maps[head * K_RECORD + c];
 #endif
 #if K_ROTATE
             x *= hadamard_sign(c);
@@ -51,6 +62,8 @@ fn main(
         }
 #if K_ROTATE
         hadamard_transform(lid, K_DIM);
+#elif K_MAP
+        map_transform(lid, K_DIM, head * K_RECORD + K_DIM);
 #else
         workgroupBarrier();
 #endif
@@ -64,6 +77,8 @@ fn main(
             var x = v_in[at + c];
 #if V_MEAN
             x -= means[mean_at + K_DIM + c];
+#elif V_FIXED
+            x -= maps[V_REGION + head * V_RECORD + c];
 #endif
 #if V_ROTATE
             x *= hadamard_sign(c);
@@ -72,6 +87,8 @@ fn main(
         }
 #if V_ROTATE
         hadamard_transform(lid, V_DIM);
+#elif V_MAP
+        map_transform(lid, V_DIM, V_REGION + head * V_RECORD + V_DIM);
 #else
         workgroupBarrier();
 #endif

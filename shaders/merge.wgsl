@@ -10,26 +10,21 @@ const OWN: u32 = (V_DIM + WORKGROUP - 1u) / WORKGROUP;
 const SLICES: u32 = max(1u, WORKGROUP / V_DIM);
 
 #include "lib/hadamard_block.wgsl"
+#if MAP
+#include "lib/map_block.wgsl"
+#endif
+
+// Floats of a KV head's calibrated mean and maps.
+const RECORD: u32 = select(V_DIM, V_DIM + 2u * V_DIM * V_DIM, MAP);
 
 #unzeroed
 // Scratch of reductions; then weights of WORKGROUP partials and where they start.
 var<workgroup> scratch: array<f32, WORKGROUP>;
 var<workgroup> starts: array<u32, WORKGROUP>;
 
-// Set in a place whose state is in the second buffer.
-const BESIDE: u32 = 0x80000000u;
-
-// First float of the state of this row and head in the `index`th listed partial, and its buffer's mark.
+// First float of the state of this row and head in the `index`th listed partial.
 fn state_at(list: u32, index: u32, vector: u32) -> u32 {
-    let place = tables[list + index];
-    return (((place & ~BESIDE) + vector) * STRIDE) | (place & BESIDE);
-}
-
-fn partial(at: u32) -> f32 {
-    if ((at & BESIDE) != 0u) {
-        return partials_beside[at & ~BESIDE];
-    }
-    return partials[at];
+    return (tables[list + index] + vector) * STRIDE;
 }
 
 // Whether a state saw a key: its sum is not zero, by its bits, so that NaN counts as seen.
@@ -58,8 +53,8 @@ fn main(
     var most = EMPTY;
     for (var i = lid; i < count; i += WORKGROUP) {
         let at = state_at(list, i, vector);
-        if (seen(partial(at + 1u))) {
-            most = max(most, partial(at));
+        if (seen(partials[at + 1u])) {
+            most = max(most, partials[at]);
         }
     }
     scratch[lid] = most;
@@ -84,8 +79,8 @@ fn main(
         workgroupBarrier();
         if (first + lid < count) {
             let at = state_at(list, first + lid, vector);
-            let l = partial(at + 1u);
-            let weight = select(0.0, exp(partial(at) - most), seen(l));
+            let l = partials[at + 1u];
+            let weight = select(0.0, exp(partials[at] - most), seen(l));
             own_l += weight * l;
             scratch[lid] = weight;
             starts[lid] = at + 4u;
@@ -97,7 +92,7 @@ fn main(
                 for (var o = 0u; o < OWN; o++) {
                     let c = channel + o * WORKGROUP;
                     if (c < V_DIM) {
-                        sum[o] += scratch[i] * partial(starts[i] + c);
+                        sum[o] += scratch[i] * partials[starts[i] + c];
                     }
                 }
             }
@@ -145,6 +140,8 @@ fn main(
 #endif
 #if ROTATE
     hadamard_transform(lid, V_DIM);
+#elif MAP
+    map_transform(lid, V_DIM, head / GROUP * RECORD + V_DIM + V_DIM * V_DIM);
 #else
     workgroupBarrier();
 #endif
@@ -160,6 +157,8 @@ fn main(
 #endif
 #if MEAN
         x += share * means[mean_at + c];
+#elif FIXED
+        x += share * maps[head / GROUP * RECORD + c];
 #endif
         out[to + c] = select(0.0, x, some);
     }

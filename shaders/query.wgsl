@@ -6,6 +6,12 @@ const BASIS_MAX: u32 = K_DIM;
 const KV_HEADS: u32 = Q_HEADS / GROUP;
 
 #include "lib/hadamard_block.wgsl"
+#if MAP
+#include "lib/map_block.wgsl"
+#endif
+
+// Floats of a KV head's calibrated mean and maps.
+const RECORD: u32 = select(K_DIM, K_DIM + 2u * K_DIM * K_DIM, MAP);
 
 #unzeroed
 var<workgroup> sums: array<f32, WORKGROUP>;
@@ -36,6 +42,8 @@ fn main(
         let x = q_in[at + c];
 #if MEAN
         bias += x * means[mean_at + c];
+#elif FIXED
+        bias += x * maps[head / GROUP * RECORD + c];
 #endif
 #if ROTATE
         basis_row[c] = x * hadamard_sign(c);
@@ -43,7 +51,7 @@ fn main(
         basis_row[c] = x;
 #endif
     }
-#if MEAN
+#if REMOVES
     sums[lid] = bias;
     for (var half = WORKGROUP / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
@@ -54,6 +62,8 @@ fn main(
 #endif
 #if ROTATE
     hadamard_transform(lid, K_DIM);
+#elif MAP
+    map_transform(lid, K_DIM, head / GROUP * RECORD + K_DIM + K_DIM * K_DIM);
 #else
     workgroupBarrier();
 #endif
@@ -70,7 +80,7 @@ fn main(
     if (lid == 0u) {
         // Powers of two that bring the row within 1, and back.
         let exponent = clamp(atomicLoad(&peak) >> 23u, 2u, 252u);
-#if MEAN
+#if REMOVES
         bias = sums[0] * params.scale;
 #endif
         q_out[to + K_DIM] = bias;

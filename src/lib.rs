@@ -36,6 +36,8 @@ pub mod select;
 pub mod selftest;
 
 #[cfg(feature = "model")]
+pub mod calibration;
+#[cfg(feature = "model")]
 pub mod model;
 #[cfg(feature = "trace")]
 pub mod trace;

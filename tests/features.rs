@@ -22,7 +22,7 @@ fn has(packages: &[String], name: &str, wanted: bool) {
 
 /// Packages that only the program, or only models, may bring.
 const PROGRAM: &[&str] = &["clap", "indicatif", "anyhow", "ctrlc", "env_logger", "zip"];
-const MODEL: &[&str] = &["tokenizers", "minijinja", "serde_json", "sha2", "memmap2", "rand"];
+const MODEL: &[&str] = &["tokenizers", "safetensors", "minijinja", "serde_json", "sha2", "memmap2", "rand"];
 /// Packages that traces bring.
 const TRACE: &[&str] = &["zstd", "postcard", "csv"];
 

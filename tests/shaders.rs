@@ -173,11 +173,11 @@ fn other_specs() -> Vec<Specialisation> {
     for (at, &row) in SHAPES.iter().enumerate() {
         let (k_dim, v_dim, tokens, .., workgroup, _, _) = row;
         let shape = shape(row);
-        for flags in 0..4 {
-            let basis = SideBasis { rotate: flags & 1 != 0, mean: flags & 2 != 0 };
+        let bases = [SideBasis::NONE, SideBasis::HADAMARD, SideBasis::MEAN, SideBasis::FIXED_MEAN, SideBasis::MAP];
+        for (flags, basis) in bases.into_iter().enumerate() {
             specs.push(query::specialise(&shape, basis, workgroup).expect("query"));
             specs.push(merge::specialise(&shape, basis, (flags + at) % 2 == 0, workgroup).expect("merge"));
-            let other = SideBasis { rotate: basis.mean, mean: basis.rotate };
+            let other = bases[(flags * 2 + at) % bases.len()];
             let (k, v) = [("f16", "f32"), ("bf16", "f16"), ("f32", "bf16")][(at + flags) % 3];
             let (k, v) = (codec(k, Side::K, tokens, k_dim), codec(v, Side::V, tokens, v_dim));
             specs.push(append::specialise(&shape, k, v, SideBases { k: basis, v: other }, workgroup).expect("append"));

@@ -51,6 +51,7 @@ fn engine(backend: Box<dyn Backend>, case: &Case) -> Engine {
         ..Profile::parse_kv(case.kv, &registry.formats).expect("formats")
     };
     let shape = CacheShape::uniform(2, 6, 2, case.head_dim, case.page_tokens);
+    let registry = support::calibrations::with(registry, &shape);
     Engine::new(backend, shape, profile, registry).expect("an engine")
 }
 
@@ -66,6 +67,9 @@ fn the_same_work_gives_the_same_results_and_makes_no_pipeline() {
         case("k=tq4,v=tq2", "hadamard", 32, 64, 4e-2),
         case("k=q8_0,v=q4_0", "none", 16, 64, 1e-4),
         case("q3_affine", "none", 64, 80, 1e-4),
+        case("k=f16,v=fp8", "map", 32, 80, 1e-2),
+        case("tq3", "map", 64, 64, 2e-2),
+        case("k=tq3,v=f16", "mean:x.kvcal", 16, 64, 2e-2),
     ];
     for (seed, case) in cases.iter().enumerate() {
         let Some(backend) = vulkan(&OpenOptions::default()) else { return };

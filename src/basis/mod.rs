@@ -1,17 +1,22 @@
-//! Coordinates that pages hold rows in: as they come, rotated, or rotated about a mean.
+//! Coordinates that pages hold rows in: as they come, rotated, rotated about a mean, or mapped as calibrated.
 //!
 //! A basis changes neither scores nor outputs but for rounding: queries are turned like keys,
-//! outputs are turned back. One stands for each side of a cache group.
+//! outputs are turned back. One stands for each side of a cache group. What is calibrated differs by layer and KV head
+//! ([`Calibration`]); the others are the same for all ([`Basis`]).
 
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::words;
 
+mod calibration;
+mod choice;
 mod hadamard;
 mod mean;
 mod none;
 
+pub use calibration::{CalibratedHead, Calibration, HeadMap, LayerMaps, MOST_CONDITION};
+pub use choice::{BasisChoice, CALIBRATION_EXTENSION, CalibrationSource};
 pub use hadamard::HadamardBasis;
 pub use mean::MeanBasis;
 pub use none::NoBasis;
@@ -53,7 +58,7 @@ pub trait Basis: Send + Sync {
     fn inverse(&self, mean: Option<&[f32]>, o: &mut [f32]);
 }
 
-/// The bases of an engine, by name.
+/// The bases that need no calibration, by name.
 #[derive(Clone)]
 pub struct BasisRegistry {
     entries: Vec<Arc<dyn Basis>>,

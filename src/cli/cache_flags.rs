@@ -20,7 +20,8 @@ pub struct CacheFlags {
     /// Change a value of the profile, such as policy.recent_tokens=1024; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Coordinates pages are stored in; the formats' preference if not given
+    /// Coordinates pages are stored in: none, hadamard, mean, map (as `kvarto calibrate` found), FILE.kvcal (the map of
+    /// that file) or mean:FILE.kvcal (its means alone); the formats' preference if not given
     #[arg(long, value_name = "BASIS")]
     pub basis: Option<String>,
     /// Tokens of a page: 16, 32, 64 or 128 (64 without a profile)

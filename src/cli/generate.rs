@@ -291,6 +291,8 @@ fn json(
         .collect();
     let engine = model.engine();
     let (stats, profile, bases) = (engine.stats(), engine.profile().clone(), engine.bases());
+    let ids = engine.basis_ids()[0];
+    let ids = (ids.0.to_string(), ids.1.to_string());
     let page_tokens = engine.shape().groups[0].page_tokens;
     let backend = engine.backend();
     let caps = backend.caps().clone();
@@ -315,6 +317,7 @@ fn json(
         "profile": profile.name,
         "kv": {"k": profile.k, "v": profile.v},
         "basis": {"k": bases[0].0, "v": bases[0].1},
+        "basis_ids": {"k": ids.0, "v": ids.1},
         "page_tokens": page_tokens,
         "exact_sink_tokens": profile.exact_sink_tokens,
         "exact_tail_tokens": profile.exact_tail_tokens,

@@ -4,6 +4,7 @@ mod arguments;
 mod backend;
 mod bench;
 mod cache_flags;
+mod calibrate;
 mod chat;
 mod conformance;
 mod doctor;
@@ -44,6 +45,8 @@ enum Command {
     Models(models::ModelsCommand),
     /// List what a cache can do by name, and print one of them
     Profiles(profiles::ProfilesCommand),
+    /// Measure a model's keys and values over a text, for the basis `map`
+    Calibrate(calibrate::CalibrateCommand),
     /// What a cache takes by context, and the context that a budget holds
     Plan(plan::PlanCommand),
     /// Look into traces of what a cache did, check them, and write them for other tools
@@ -81,6 +84,7 @@ pub fn main() -> ExitCode {
         Command::Chat(command) => (false, chat::run(&command, cli.verbose)),
         Command::Models(command) => (command.json(), models::run(command).map(|()| ExitCode::SUCCESS)),
         Command::Profiles(command) => (command.json(), profiles::run(&command).map(|()| ExitCode::SUCCESS)),
+        Command::Calibrate(command) => (command.json, calibrate::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Plan(command) => (command.json, plan::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Trace(command) => (command.json(), trace::run(&command)),
         Command::Bench(command) => (command.json(), bench::run(&command).map(|()| ExitCode::SUCCESS)),

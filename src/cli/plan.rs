@@ -56,8 +56,12 @@ pub fn run(command: &PlanCommand) -> anyhow::Result<()> {
     let eight = Estimator::new(&named.shape, &Profile::formats("fp8", "fp8"), &registry)?.bytes_per_token().0;
     let rows = contexts.iter().map(|&tokens| Row { tokens, footprint: estimator.at(tokens) }).collect();
     let fitting = command.budget.map(|budget| {
-        let left = (budget.as_u64() / command.batch).saturating_sub(named.other.bytes);
-        (budget.as_u64(), estimator.context_within(left, MOST_TOKENS))
+        // What sequences share is in each one's count, and there once.
+        let shared = estimator.at(1).shared_bytes;
+        let each = budget.as_u64().saturating_sub(shared) / command.batch;
+        let left = each.saturating_sub(named.other.bytes).saturating_add(shared);
+        let fits = budget.as_u64() > shared;
+        (budget.as_u64(), if fits { estimator.context_within(left, MOST_TOKENS) } else { 0 })
     });
     let plan = Plan { command, profile, named, per_token: estimator.bytes_per_token(), plain, eight, rows, fitting };
     Ok(output::write(&if command.json {
@@ -151,7 +155,8 @@ impl Plan<'_> {
             "context", "pages", "metadata", "other state", "total", "bits", "of 16 bit"
         );
         for Row { tokens, footprint } in &self.rows {
-            let (slots, metadata) = (footprint.slot_bytes() * batch, footprint.metadata_bytes * batch);
+            let slots = footprint.slot_bytes() * batch;
+            let metadata = footprint.metadata_bytes * batch + footprint.shared_bytes;
             let other = named.other.bytes * batch;
             let plain = self.plain.at(*tokens).slot_bytes() * batch;
             let _ = writeln!(
@@ -225,13 +230,15 @@ impl Plan<'_> {
                     "context_tokens": tokens,
                     "pages": pages,
                     "slot_bytes": f.slot_bytes() * batch,
-                    "metadata_bytes": f.metadata_bytes * batch,
+                    "metadata_bytes": f.metadata_bytes * batch + f.shared_bytes,
                     "other_state_bytes": other.bytes * batch,
-                    "total_bytes": (f.total_bytes() + other.bytes) * batch,
+                    "total_bytes": (f.total_bytes() - f.shared_bytes + other.bytes) * batch + f.shared_bytes,
                     "slot_bytes_per_token": f.slot_bytes() as f64 / *tokens as f64,
                     "f16_slot_bytes": self.plain.at(*tokens).slot_bytes() * batch,
                     "resident_bits_per_value": f.resident_bits_per_value(),
-                    "metadata_bits_per_value": f.metadata_bits_per_value(),
+                    "metadata_bits_per_value": (f.values > 0).then(|| {
+                        (f.metadata_bytes * batch + f.shared_bytes) as f64 * 8.0 / (f.values * batch) as f64
+                    }),
                 })
             })
             .collect();

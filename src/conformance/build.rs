@@ -1,15 +1,14 @@
 //! From a case to slabs, descriptors, tables and inputs.
 
 use super::reference::{Token, unrotate};
-use super::{Case, POISON, Random, Values};
+use super::{Case, HeadMaps, POISON, Random, SideMaps, Values};
 use crate::backend::CodecUse;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FormatRegistry, Per};
 use crate::kernel::SideBasis;
-use crate::kernel::merge::SECOND_BUFFER;
 use crate::num::{hadamard_sign, rotate};
 use crate::shape::{self, PageGeometry};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Pages of one format side.
 pub struct StoredSide {
@@ -46,8 +45,6 @@ pub struct Class {
     pub items_at: usize,
     /// Items.
     pub items: usize,
-    /// Which of the two buffers of partial states its items write.
-    pub side: usize,
 }
 
 /// Everything a run needs, and the reference's inputs.
@@ -74,12 +71,14 @@ pub struct Built {
     pub classes: Vec<Class>,
     /// Partial states in all.
     pub states: usize,
-    /// Those in the second buffer.
-    pub beside: BTreeSet<usize>,
     /// States of each (row, query head), for merging on the host.
     pub states_of: Vec<Vec<usize>>,
     /// Means by (sequence, KV head): K then V.
     pub means: Vec<f32>,
+    /// Calibrated means and maps of K.
+    pub k_maps: SideMaps,
+    /// Calibrated means and maps of V.
+    pub v_maps: SideMaps,
     /// Sink logits by query head; NaN without.
     pub sinks: Vec<f32>,
     /// `[rows][q_heads][k_dim]`, dense.
@@ -104,6 +103,8 @@ impl Built {
     /// As [`Case::build`].
     pub fn new(case: &Case, registry: &FormatRegistry) -> Result<Self> {
         let mut random = Random::new(case.seed);
+        // Numbers of their own: a case without maps draws what it always did.
+        let mut of_maps = Random::new(!case.seed);
         let mut built = Built {
             case: case.clone(),
             k_slabs: BTreeMap::new(),
@@ -116,9 +117,10 @@ impl Built {
             lists_at: 0,
             classes: Vec::new(),
             states: 0,
-            beside: BTreeSet::new(),
             states_of: Vec::new(),
             means: Vec::new(),
+            k_maps: SideMaps::new(case.basis.k, case.kv_heads, case.k_dim, &mut of_maps),
+            v_maps: SideMaps::new(case.basis.v, case.kv_heads, case.v_dim, &mut of_maps),
             sinks: Vec::new(),
             queries: Vec::new(),
             row_info: Vec::new(),
@@ -194,9 +196,10 @@ impl Built {
                         .map(|(side, name)| free[side].get_mut(name).and_then(Vec::pop).ok_or_else(|| changing(&case)));
                     let (k_slot, v_slot) = (k_slot?, v_slot?);
                     let k_side = self.k_slabs.get_mut(formats.0).ok_or_else(|| changing(&case))?;
-                    let k_rows = k_side.store(k_slot, &mut keys, case.basis.k, &k_mean);
+                    let k_rows = k_side.store(k_slot, &mut keys, case.basis.k, (&k_mean, self.k_maps.heads.get(head)));
                     let v_side = self.v_slabs.get_mut(formats.1).ok_or_else(|| changing(&case))?;
-                    let v_rows = v_side.store(v_slot, &mut values, case.basis.v, &v_mean);
+                    let v_rows =
+                        v_side.store(v_slot, &mut values, case.basis.v, (&v_mean, self.v_maps.heads.get(head)));
                     for (t, (key, value)) in k_rows.into_iter().zip(v_rows).enumerate() {
                         self.tokens[s][head].push(Token { position: start + t as u64, key, value });
                     }
@@ -284,17 +287,7 @@ impl Built {
         for ((k, v), mut items) in classes {
             random.shuffle(&mut items);
             let items_at = self.region(&items.concat());
-            let side = self.classes.len() % 2;
-            if side == 1 {
-                let of_item = |item: &[u32; 8]| {
-                    (0..rows_states(item, case.group)).map(|i| item[5] as usize + i).collect::<Vec<_>>()
-                };
-                self.beside.extend(items.iter().flat_map(of_item));
-            }
-            self.classes.push(Class { k, v, items_at, items: items.len(), side });
-        }
-        for place in lists.iter_mut().flatten().filter(|place| self.beside.contains(&(**place as usize))) {
-            *place |= SECOND_BUFFER;
+            self.classes.push(Class { k, v, items_at, items: items.len() });
         }
         let heads: Vec<u32> = lists
             .iter()
@@ -313,11 +306,6 @@ impl Built {
         self.tables.resize(self.tables.len().next_multiple_of(4), POISON);
         start
     }
-}
-
-/// Partial states that an item writes.
-fn rows_states(item: &[u32; 8], group: usize) -> usize {
-    item[1] as usize * group
 }
 
 /// A function of formats that says another thing each time it is asked.
@@ -370,13 +358,22 @@ impl StoredSide {
     }
 
     /// Stores rows into a slot and returns them as decoded, back in the model's coordinates.
-    fn store(&mut self, slot: usize, rows: &mut [Vec<f32>], basis: SideBasis, mean: &[f32]) -> Vec<Vec<f64>> {
+    fn store(
+        &mut self,
+        slot: usize,
+        rows: &mut [Vec<f32>],
+        basis: SideBasis,
+        (mean, maps): (&[f32], Option<&HeadMaps>),
+    ) -> Vec<Vec<f64>> {
         let codec = &self.codec.codec;
         let layout = codec.layout();
         let (tokens, dim) = (layout.geometry.tokens, layout.geometry.head_dim);
         for row in rows.iter_mut() {
             if basis.mean {
                 row.iter_mut().zip(mean).for_each(|(x, m)| *x -= m);
+            }
+            if let Some(maps) = maps {
+                maps.forward(basis, row);
             }
             if basis.rotate {
                 rotate(row);
@@ -402,6 +399,9 @@ impl StoredSide {
             .map(|row| {
                 let row: Vec<f64> = row.iter().map(|&x| f64::from(x)).collect();
                 let mut row = if basis.rotate { unrotate(&row, hadamard_sign) } else { row };
+                if let Some(maps) = maps {
+                    maps.backward(basis, &mut row);
+                }
                 if basis.mean {
                     row.iter_mut().zip(mean).for_each(|(x, &m)| *x += f64::from(m));
                 }

@@ -168,11 +168,13 @@ impl Case {
         if let Some(sink) = self.sink {
             add(format!("sink {sink}"));
         }
-        let basis = |side: SideBasis| match (side.rotate, side.mean) {
-            (false, false) => "none",
-            (true, false) => "hadamard",
-            (true, true) => "mean",
-            (false, true) => "mean without rotation",
+        let basis = |side: SideBasis| match side {
+            SideBasis::NONE => "none",
+            SideBasis::HADAMARD => "hadamard",
+            SideBasis::MEAN => "mean",
+            SideBasis::FIXED_MEAN => "calibrated mean",
+            SideBasis::MAP => "map",
+            _ => "of another kind",
         };
         add(format!("basis {}/{}", basis(self.basis.k), basis(self.basis.v)));
         match self.pages_per_item {
@@ -206,11 +208,15 @@ impl Case {
     }
 }
 
-/// Neither side changed, both rotated, both with the mean removed and rotated.
-pub const BASES: [SideBases; 3] = [basis(false, false), basis(true, false), basis(true, true)];
+/// Neither side changed, both rotated, both with the mean removed and rotated, both mapped.
+pub const BASES: [SideBases; 4] =
+    [both(SideBasis::NONE), both(SideBasis::HADAMARD), both(SideBasis::MEAN), both(SideBasis::MAP)];
 
-const fn basis(rotate: bool, mean: bool) -> SideBases {
-    SideBases { k: SideBasis { rotate, mean }, v: SideBasis { rotate, mean } }
+/// Keys mapped and values rotated about a calibrated mean.
+pub const CALIBRATED: SideBases = SideBases { k: SideBasis::MAP, v: SideBasis::FIXED_MEAN };
+
+const fn both(side: SideBasis) -> SideBases {
+    SideBases { k: side, v: side }
 }
 
 /// A word that is NaN to every format: f32, f16, bf16, e4m3 codes, γ and scales.

@@ -3,7 +3,7 @@
 use super::reference::{Query, attend};
 use super::{Built, CPU_TOLERANCE, GPU_TOLERANCE, HALF_TOLERANCE, Kernel, POISON, StoredSide};
 use crate::backend::{Backend, BackendKind, BufferId, BufferSlice, Caps, Recording, read_blocking};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::kernel::attention::{self, AttentionArgs, AttentionBuffers, FurtherParts};
 use crate::kernel::tier::Tier;
 use crate::kernel::{MeanPlace, RowView, decode, merge, prefill, query};
@@ -109,11 +109,12 @@ impl Built {
         let tables = make(backend, "tables", &self.tables)?;
         let descs = make(backend, "descs", &self.descs)?;
         let means = make(backend, "means", bytemuck::cast_slice(&self.means))?;
+        let k_maps = make(backend, "maps", bytemuck::cast_slice(&self.k_maps.region(true)))?;
+        let v_maps = make(backend, "maps", bytemuck::cast_slice(&self.v_maps.region(false)))?;
         let sinks = make(backend, "sinks", bytemuck::cast_slice(&self.sinks))?;
         let q_in = make(backend, "q_in", &q)?;
         let prepared = make(backend, "q", &vec![POISON; self.rows * case.q_heads() * shape.query_floats()])?;
-        let blank = vec![POISON; (self.states + 1) * state_floats];
-        let partials = [make(backend, "partials", &blank)?, make(backend, "partials beside", &blank)?];
+        let partials = make(backend, "partials", &vec![POISON; (self.states + 1) * state_floats])?;
         let out = make(backend, "out", &vec![POISON; OFFSET + self.rows * out_stride])?;
         let mut slabs = BTreeMap::new();
         for (side, of) in [("k", &self.k_slabs), ("v", &self.v_slabs)] {
@@ -135,7 +136,7 @@ impl Built {
         recording.dispatch(query::dispatch(
             pipeline,
             case.q_heads(),
-            &query::Buffers { q_in: view, tables, means, q_out: prepared },
+            &query::Buffers { q_in: view, tables, means, maps: k_maps, q_out: prepared },
             &query::Args { rows_at: self.rows_at as u32, rows, means: place, scale: case.scale() },
         ));
         for class in &self.classes {
@@ -143,7 +144,6 @@ impl Built {
             let (v, v_slab, v_further) = slabs[&("v", class.v)].clone();
             let further = (k_further.is_some() || v_further.is_some())
                 .then(|| FurtherParts { k1_slab: k_further.unwrap_or(k_slab), v1_slab: v_further.unwrap_or(v_slab) });
-            let partials = partials[class.side];
             let buffers = AttentionBuffers { k_slab, v_slab, descs, tables, q: prepared, partials };
             let args = AttentionArgs {
                 items: class.items as u32,
@@ -165,7 +165,7 @@ impl Built {
         recording.dispatch(merge::dispatch(
             pipeline,
             case.q_heads(),
-            &merge::Buffers { partials, tables, means, sinks, out: view },
+            &merge::Buffers { partials, tables, means, maps: v_maps, sinks, out: view },
             &merge::Args {
                 rows_at: self.rows_at as u32,
                 rows: self.merged_rows as u32,
@@ -174,23 +174,10 @@ impl Built {
             },
         ));
         backend.submit(recording)?;
-        // Each state from the buffer that it belongs into; what stands in the other must be as it was.
-        let [mut states, beside] = [words(backend, &partials[0])?, words(backend, &partials[1])?];
-        for (state, (own, other)) in
-            states.chunks_exact_mut(state_floats).zip(beside.chunks_exact(state_floats)).enumerate()
-        {
-            let (first, second) = (own.iter().any(|w| *w != POISON), other.iter().any(|w| *w != POISON));
-            let astray = if self.beside.contains(&state) { first } else { second };
-            if astray {
-                let message = format!("partial state {state} was written into the wrong buffer");
-                return Err(Error::new(ErrorKind::Shape, message, ""));
-            }
-            if second {
-                own.copy_from_slice(other);
-            }
-        }
-        let partials = states.into_iter().map(f32::from_bits).collect();
-        Ok(Outcome { out: words(backend, &out)?, partials })
+        Ok(Outcome {
+            out: words(backend, &out)?,
+            partials: words(backend, &partials)?.into_iter().map(f32::from_bits).collect(),
+        })
     }
 
     /// Output of (row, query head).

@@ -10,13 +10,15 @@ pub mod codes;
 mod execute;
 mod expected;
 pub mod grid;
+mod maps;
 pub mod reference;
 mod report;
 mod suite;
 
 pub use build::{Built, Class, StoredSide};
-pub use case::{BASES, Case, Formats, Kernel, POISON, Random, Values};
+pub use case::{BASES, CALIBRATED, Case, Formats, Kernel, POISON, Random, Values};
 pub use execute::{Measured, Outcome, buffer, within, words};
 pub use expected::{EXPECTED_FAILURES, ExpectedFailure};
+pub use maps::{HeadMaps, SideMaps};
 pub use report::{CheckResult, Report, Summary, Verdict};
 pub use suite::{CPU_TOLERANCE, GPU_TOLERANCE, HALF_TOLERANCE, Options, Progress, run};

@@ -36,7 +36,7 @@ impl Engine {
         };
         let size = of.shape.page_tokens;
         let mut keys = vec![None; (sequence.logical as usize).div_ceil(size)];
-        let (Some(model), Some(basis)) = (self.model_hash(), basis_id(of, rows, self.bases()[group])) else {
+        let (Some(model), Some(basis)) = (self.model_hash(), basis_id(of, rows)) else {
             return Ok(keys);
         };
         let stand = sequence.ids.len().min(sequence.committed as usize) / size;
@@ -86,7 +86,8 @@ impl Engine {
 }
 
 /// Names the coordinates that a sequence's pages of a group are in; `None` when that depends on ids not given.
-fn basis_id(group: &Group, rows: &Rows, (k, v): (&str, &str)) -> Option<String> {
+fn basis_id(group: &Group, rows: &Rows) -> Option<String> {
+    let [k, v] = &group.basis_ids;
     if !group.uses_means() {
         return Some(format!("{k}/{v}"));
     }

@@ -5,6 +5,7 @@ mod inspect;
 mod journal;
 mod keys;
 mod lifetimes;
+mod maps;
 mod moves;
 pub(crate) mod pipelines;
 mod policies;
@@ -232,12 +233,19 @@ impl Engine {
 
     /// Names of the (K, V) bases of each cache group.
     pub fn bases(&self) -> Vec<(&'static str, &'static str)> {
-        let name = |b: crate::kernel::SideBasis| match (b.rotate, b.mean) {
-            (_, true) => "mean",
-            (true, false) => "hadamard",
-            (false, false) => "none",
+        let name = |b: crate::kernel::SideBasis| match b {
+            b if b.map => "map",
+            b if b.mean || b.fixed => "mean",
+            b if b.rotate => "hadamard",
+            _ => "none",
         };
         self.groups.iter().map(|g| (name(g.bases.k), name(g.bases.v))).collect()
+    }
+
+    /// What content keys call the (K, V) bases of each cache group: their names, or `map:ID` and `mean:ID` with the
+    /// identity of the calibration ([`crate::basis::Calibration::id`]).
+    pub fn basis_ids(&self) -> Vec<(&str, &str)> {
+        self.groups.iter().map(|g| (g.basis_ids[0].as_str(), g.basis_ids[1].as_str())).collect()
     }
 
     /// Makes every pipeline that steps with these row counts, and prefills, can need, the policy's targets included.

@@ -1,13 +1,15 @@
 //! What names in a profile stand for: formats, bases, selectors, policies. No globals.
 
-use crate::error::Result;
+use crate::basis::{Calibration, CalibrationSource};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Format, FormatRegistry};
 use crate::policy::{self, MakePolicy, Policy, PolicyRegistry};
 use crate::profile::Names;
 use crate::select::{MakeSelector, Selector, SelectorRegistry};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Formats, selectors and policies that an engine may use.
+/// Formats, selectors, policies and calibrations that an engine may use.
 #[derive(Clone)]
 pub struct Registry {
     /// Page formats.
@@ -16,6 +18,8 @@ pub struct Registry {
     pub selectors: SelectorRegistry,
     /// Policies.
     pub policies: PolicyRegistry,
+    /// Calibrations that bases of a profile are made from.
+    calibrations: BTreeMap<CalibrationSource, Arc<Calibration>>,
 }
 
 impl Registry {
@@ -25,6 +29,7 @@ impl Registry {
             formats: FormatRegistry::builtin(),
             selectors: SelectorRegistry::builtin(),
             policies: PolicyRegistry::builtin(),
+            calibrations: BTreeMap::new(),
         }
     }
 
@@ -74,6 +79,36 @@ impl Registry {
     pub fn with_policy_maker(mut self, name: &str, make: MakePolicy) -> Result<Self> {
         self.policies = self.policies.with(name, make)?;
         Ok(self)
+    }
+
+    /// Adds what a basis of a profile calls by `source`; one that is there already is replaced.
+    pub fn with_calibration(mut self, source: CalibrationSource, calibration: Arc<Calibration>) -> Self {
+        self.calibrations.insert(source, calibration);
+        self
+    }
+
+    /// Whether a calibration is there.
+    pub fn has_calibration(&self, source: &CalibrationSource) -> bool {
+        self.calibrations.contains_key(source)
+    }
+
+    /// The calibration that a profile calls by `source`.
+    ///
+    /// # Errors
+    /// `Usage` where there is none, which says how to give one.
+    pub fn calibration(&self, source: &CalibrationSource) -> Result<&Arc<Calibration>> {
+        self.calibrations.get(source).ok_or_else(|| {
+            let what = match source {
+                CalibrationSource::OfModel => {
+                    "the basis `map` needs the model's calibration, and none was given".into()
+                }
+                CalibrationSource::File(path) => {
+                    format!("the calibration {path:?} was not read: it belongs to a model")
+                }
+            };
+            let remedy = "run a model with it, give the engine one with Registry::with_calibration, or use hadamard";
+            Error::new(ErrorKind::Usage, what, remedy)
+        })
     }
 
     /// What names in a profile stand for.

@@ -31,9 +31,6 @@ pub(super) struct Samples {
     changed: u64,
 }
 
-/// A page's partial states: which buffer they are in, and the number of the first.
-type Place = (usize, u32);
-
 /// Attention gathered in a step: by sequence, cache group and layer in group.
 #[derive(Debug, Default)]
 pub(super) struct Mass(BTreeMap<(SeqId, usize, usize), Shares>);
@@ -186,13 +183,10 @@ impl Step<'_> {
         let size = floats(group.shape.v_dim);
         let states = self.prepared.plans[index].layers[at].rounds[round].partials;
         self.submit()?;
-        let mut partials: [Vec<f32>; 2] = Default::default();
-        for (side, floats) in partials.iter_mut().enumerate().filter(|(side, _)| states[*side] > 0) {
-            let Engine { groups, backend, .. } = &mut *self.engine;
-            let buffer = groups[index].partials[side].slice()?.buffer;
-            let bytes = read_blocking(backend.as_mut(), buffer, 0, (states[side] * size * 4) as u64)?;
-            *floats = bytemuck::pod_collect_to_vec(&bytes);
-        }
+        let Engine { groups, backend, .. } = &mut *self.engine;
+        let buffer = groups[index].partials.slice()?.buffer;
+        let bytes = read_blocking(backend.as_mut(), buffer, 0, (states * size * 4) as u64)?;
+        let partials: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         let Step { engine, prepared: Prepared { plans, rows, mass, .. }, .. } = self;
         if round == 0 {
             // A layer that attends again tells its newest attention.
@@ -201,13 +195,13 @@ impl Step<'_> {
         let (group, plan) = (&engine.groups[index], &plans[index]);
         let round = &plan.layers[at].rounds[round];
         let (queries, page_tokens) = (group.shape.group_size(), group.shape.page_tokens as u32);
-        // States of an entry and KV head: of each page the buffer and the place of its first.
-        let mut lists: BTreeMap<(u32, u32, u32), Vec<(u32, Place)>> = BTreeMap::new();
+        // States of an entry and KV head: of each page the place of its first.
+        let mut lists: BTreeMap<(u32, u32, u32), Vec<(u32, u32)>> = BTreeMap::new();
         for batch in &round.attend {
             for item in plan.tables[batch.items_at as usize..].chunks_exact(ITEM_WORDS).take(batch.items as usize) {
                 for &id in &plan.tables[item[3] as usize..][..item[4] as usize] {
                     let number = group.pool.page(PageId(id)).descriptor.first_position / page_tokens;
-                    lists.entry((item[0], item[1], item[2])).or_default().push((number, (batch.side, item[5])));
+                    lists.entry((item[0], item[1], item[2])).or_default().push((number, item[5]));
                 }
             }
         }
@@ -228,12 +222,12 @@ impl Step<'_> {
                 rows: owner.rows,
             });
             for query in 0..count as usize * queries {
-                let state = |(side, first): Place| {
+                let state = |first: u32| {
                     let start = (first as usize + query) * size;
-                    (partials[side][start], partials[side][start + 1])
+                    (partials[start], partials[start + 1])
                 };
                 let most = pages.iter().map(|&(_, first)| state(first).0).fold(NO_KEY, f32::max);
-                let weight = |first: Place| {
+                let weight = |first: u32| {
                     let (m, l) = state(first);
                     if l == 0.0 { 0.0 } else { f64::from(m - most).exp() * f64::from(l) }
                 };

@@ -2,7 +2,7 @@
 
 use super::registry::Registry;
 use super::storage::GroupOptions;
-use crate::basis::BasisRegistry;
+use crate::basis::{BasisChoice, BasisRegistry, Calibration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Codec, Format};
 use crate::kernel::SideBasis;
@@ -38,6 +38,14 @@ pub(super) fn heads(shape: &CacheGroup, layers: usize) -> impl Iterator<Item = H
     shape.layers.iter().flat_map(move |&layer| (0..heads).map(move |head| Head { layer, layers, head, heads }))
 }
 
+/// How a side's rows are turned, what that is made from, and what content keys call it.
+#[derive(Clone, Debug)]
+pub(super) struct Turned {
+    pub basis: SideBasis,
+    pub calibration: Option<Arc<Calibration>>,
+    pub id: String,
+}
+
 /// The basis of a side: the profile's word, else `hadamard` when a format of its pages wants rotated rows.
 pub(super) fn side_basis(
     word: Option<&str>,
@@ -46,7 +54,7 @@ pub(super) fn side_basis(
     shape: &CacheGroup,
     cache: &GroupOptions<'_>,
     registry: &Registry,
-) -> Result<SideBasis> {
+) -> Result<Turned> {
     let word = match word {
         Some(word) => word,
         None => {
@@ -63,7 +71,34 @@ pub(super) fn side_basis(
             if wants { "hadamard" } else { "none" }
         }
     };
-    let bases = BasisRegistry::builtin();
-    let basis = bases.by_name(word)?;
-    Ok(SideBasis { rotate: basis.rotates(), mean: basis.removes_mean() })
+    let choice = BasisChoice::parse(word)?;
+    let (source, basis) = match &choice {
+        BasisChoice::Named(name) => {
+            let bases = BasisRegistry::builtin();
+            let named = bases.by_name(name)?;
+            let basis = SideBasis { rotate: named.rotates(), mean: named.removes_mean(), ..SideBasis::NONE };
+            return Ok(Turned { basis, calibration: None, id: name.clone() });
+        }
+        BasisChoice::FixedMean(source) => (source, SideBasis::FIXED_MEAN),
+        BasisChoice::Map(source) => (source, SideBasis::MAP),
+    };
+    let calibration = registry.calibration(source)?.clone();
+    let dim = shape.head_dim(side);
+    for &layer in &shape.layers {
+        let found = calibration.heads(layer, side);
+        if found.len() != shape.kv_heads || found.iter().any(|head| head.mean().len() != dim) {
+            let sizes: Vec<usize> = found.iter().map(|head| head.mean().len()).collect();
+            return Err(Error::new(
+                ErrorKind::Shape,
+                format!(
+                    "the calibration has heads of {sizes:?} for {} of layer {layer}, the cache {} of {dim}",
+                    side.as_str(),
+                    shape.kv_heads
+                ),
+                "use the calibration of this model",
+            ));
+        }
+    }
+    let id = format!("{}:{}", if basis.map { "map" } else { "mean" }, calibration.id());
+    Ok(Turned { basis, calibration: Some(calibration), id })
 }

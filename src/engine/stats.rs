@@ -1,6 +1,5 @@
 //! What a cache holds and reads: bits by value, bytes by class, and the sums that must agree.
 
-use super::storage::Scratch;
 use super::{Engine, SeqId};
 use crate::error::Result;
 use crate::format::FormatId;
@@ -48,7 +47,7 @@ pub struct Memory {
     pub descriptor_bytes: u64,
     /// Step tables.
     pub table_bytes: u64,
-    /// Means and sink logits.
+    /// Means, calibrated means and maps, sink logits.
     pub basis_bytes: u64,
     /// Whole segments of side planes' records.
     pub side_bytes: u64,
@@ -110,7 +109,8 @@ pub struct Stats {
     pub resident_bits_per_value: Option<f64>,
     /// Bits of pages read a cached value, mean over decoding steps.
     pub read_bits_per_value: Option<f64>,
-    /// Bits of descriptors, table entries and side planes of live pages, and of means in use, a cached value.
+    /// Bits of descriptors, table entries and side planes of live pages, of means in use and of calibrated means and
+    /// maps, a cached value.
     pub metadata_bits_per_value: Option<f64>,
     /// Bytes.
     pub memory: Memory,
@@ -135,11 +135,12 @@ impl Engine {
             memory.descriptor_bytes += group.descriptors.bytes();
             memory.table_bytes += group.tables.bytes();
             let layers = if group.has_sinks { group.sinks.len() as u64 } else { 1 };
-            memory.basis_bytes += group.means.bytes + group.sinks.first().map_or(0, |s| s.bytes * layers);
-            memory.scratch_bytes += group.queries.bytes() + group.partials.iter().map(Scratch::bytes).sum::<u64>();
+            memory.basis_bytes += group.means.bytes + group.map_bytes();
+            memory.basis_bytes += group.sinks.first().map_or(0, |s| s.bytes * layers);
+            memory.scratch_bytes += group.queries.bytes() + group.partials.bytes();
         }
         let scratch = self.staging.iter().chain(self.user_buffers.values());
-        memory.scratch_bytes += scratch.map(Scratch::bytes).sum::<u64>();
+        memory.scratch_bytes += scratch.map(super::storage::Scratch::bytes).sum::<u64>();
         memory
     }
 
@@ -174,6 +175,7 @@ impl Engine {
                 metadata_bytes += u64::from(d.extra != NONE) * PageDescriptor::BYTES as u64;
             }
             stats.cached_values += self.cached_tokens(index, group) * per_token;
+            metadata_bytes += group.map_bytes();
             if group.uses_means() {
                 let used = u64::from(super::storage::MEAN_SLOTS) - group.mean_slots.len() as u64;
                 metadata_bytes += used * group.means.bytes / u64::from(super::storage::MEAN_SLOTS);

@@ -150,11 +150,8 @@ impl<'e> Step<'e> {
             group.tables.ensure(backend, ((plan.tables.len() + moves * 4).max(4) * 4) as u64)?;
             let rows = u64::from(plan.round_rows) * group.attention.q_heads() as u64;
             group.queries.ensure(backend, rows.max(1) * group.attention.query_floats() as u64 * 4)?;
-            let state_bytes = group.attention.partial_floats() as u64 * 4;
-            group.partials[0].ensure(backend, plan.partials[0].max(1) as u64 * state_bytes)?;
-            if plan.partials[1] > 0 {
-                group.partials[1].ensure(backend, plan.partials[1] as u64 * state_bytes)?;
-            }
+            let states = plan.partials.max(1) as u64;
+            group.partials.ensure(backend, states * group.attention.partial_floats() as u64 * 4)?;
             let slice = group.tables.slice()?;
             for batch in moved {
                 moves::record(group, backend, batch, slice, &mut plan.tables, &mut self.recording)?;

@@ -89,6 +89,8 @@ pub(super) struct Group {
     /// Committed tokens that can be taken back before pages behind the window are missed.
     pub rewind_tokens: usize,
     pub bases: SideBases,
+    /// What content keys call the bases of K and V.
+    pub basis_ids: [String; 2],
     pub pool: Pool,
     /// Rows (`layer in group × KV heads + KV head`) that pages belong to, by id.
     row_of: Vec<u32>,
@@ -106,10 +108,12 @@ pub(super) struct Group {
     pub descriptors: Scratch,
     pub tables: Scratch,
     pub queries: Scratch,
-    pub partials: [Scratch; 2],
+    pub partials: Scratch,
     /// Means of sequences, then 256-aligned sink logits by layer; dummies when unused.
     pub means: BufferSlice,
     pub mean_slots: Vec<u32>,
+    /// Calibrated means and maps by layer in group; none where no side has some.
+    pub maps: Vec<BufferSlice>,
     pub sinks: Vec<BufferSlice>,
     pub has_sinks: bool,
     pub pipelines: HashMap<super::pipelines::Key, crate::backend::PipelineId>,
@@ -166,10 +170,11 @@ impl Group {
             open.push((id(k)?, id(v)?));
             overridden.push(profile.overridden(head));
         }
-        let bases = SideBases {
-            k: side_basis(profile.k_basis.as_deref(), Side::K, profile, shape, cache, registry)?,
-            v: side_basis(profile.v_basis.as_deref(), Side::V, profile, shape, cache, registry)?,
-        };
+        let turned = [
+            side_basis(profile.k_basis.as_deref(), Side::K, profile, shape, cache, registry)?,
+            side_basis(profile.v_basis.as_deref(), Side::V, profile, shape, cache, registry)?,
+        ];
+        let bases = SideBases { k: turned[0].basis, v: turned[1].basis };
         let rows = (shape.layers.len() * shape.kv_heads) as u64;
         let pages = |tokens: usize| (tokens / shape.page_tokens) as u64 + 1;
         // Pages of a step's rows are there while those that the step seals wait for the next one to be reused. What
@@ -246,6 +251,7 @@ impl Group {
             window,
             rewind_tokens: options.rewind_tokens,
             bases,
+            basis_ids: [turned[0].id.clone(), turned[1].id.clone()],
             pool: match (planes.record_bytes(), Pool::new(slots, segment, budget.clone()).with_parts(nested)) {
                 (0, pool) => pool,
                 (bytes, pool) => pool.with_records(SlotSpec { bytes, first_slots: first_records }),
@@ -261,14 +267,16 @@ impl Group {
             descriptors: Scratch::new("descriptors"),
             tables: Scratch::new("tables"),
             queries: Scratch::new("queries"),
-            partials: [Scratch::new("partials"), Scratch::new("partials beside")],
+            partials: Scratch::new("partials"),
             means,
             mean_slots: (0..if uses_means { MEAN_SLOTS } else { 0 }).rev().collect(),
+            maps: Vec::new(),
             sinks: Vec::new(),
             has_sinks: attention.sinks.is_some(),
             pipelines: HashMap::new(),
         };
         group.make_sinks(backend, attention)?;
+        group.make_maps(backend, &turned)?;
         Ok(group)
     }
 
@@ -381,11 +389,11 @@ impl Group {
         for slice in self.segments.drain().map(|(_, slice)| slice).chain(self.records.drain(..)) {
             backend.free(slice.buffer);
         }
-        let shared = [&mut self.descriptors, &mut self.tables, &mut self.queries];
-        for scratch in shared.into_iter().chain(&mut self.partials) {
+        for scratch in [&mut self.descriptors, &mut self.tables, &mut self.queries, &mut self.partials] {
             scratch.release(backend);
         }
         backend.free(self.means.buffer);
+        self.maps.drain(..).for_each(|slice| backend.free(slice.buffer));
         if let Some(first) = self.sinks.first() {
             backend.free(first.buffer);
         }

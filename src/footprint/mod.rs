@@ -7,8 +7,10 @@ mod shapes;
 
 pub use shapes::{NAMES, NamedShape, OtherState};
 
+use crate::basis::BasisChoice;
 use crate::engine::Registry;
 use crate::error::Result;
+use crate::kernel::{SideBases, SideBasis, maps};
 use crate::needs::{PlaneSet, Wanted};
 use crate::page::PageDescriptor;
 use crate::policy::{Outlook, Policy};
@@ -35,6 +37,8 @@ pub struct Footprint {
     pub values: u64,
     /// Descriptors, table entries and side planes of the pages, and the means that a basis removes.
     pub metadata_bytes: u64,
+    /// Calibrated means and maps, which are metadata too and which all sequences share.
+    pub shared_bytes: u64,
 }
 
 impl Footprint {
@@ -43,9 +47,9 @@ impl Footprint {
         self.pages.values().fold(0, |sum, p| sum.saturating_add(p.bytes))
     }
 
-    /// Slots and metadata.
+    /// Slots and metadata, what sequences share included.
     pub fn total_bytes(&self) -> u64 {
-        self.slot_bytes().saturating_add(self.metadata_bytes)
+        self.slot_bytes().saturating_add(self.metadata_bytes).saturating_add(self.shared_bytes)
     }
 
     /// Pages with a side in `format`, of all.
@@ -61,9 +65,9 @@ impl Footprint {
         (self.values > 0).then(|| self.slot_bytes() as f64 * 8.0 / self.values as f64)
     }
 
-    /// Bits of metadata a cached value; `None` for an empty cache.
+    /// Bits of metadata a cached value, what sequences share included; `None` for an empty cache.
     pub fn metadata_bits_per_value(&self) -> Option<f64> {
-        (self.values > 0).then(|| self.metadata_bytes as f64 * 8.0 / self.values as f64)
+        (self.values > 0).then(|| (self.metadata_bytes + self.shared_bytes) as f64 * 8.0 / self.values as f64)
     }
 }
 
@@ -74,8 +78,10 @@ pub struct Estimator {
     policy: Arc<dyn Policy>,
     sink_tokens: usize,
     tail_tokens: usize,
-    /// Whether a side's basis removes the mean.
+    /// Whether a side's basis removes the mean of a sequence.
     means: bool,
+    /// Bytes of calibrated means and maps.
+    shared_bytes: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -143,20 +149,35 @@ impl Estimator {
             let page_metadata = PageDescriptor::BYTES as u64 + 4 + planes.record_bytes();
             groups.push(Group { shape: group.clone(), rows, bytes, page_metadata, in_parts });
         }
-        let means = |basis: &Option<String>| basis.as_deref() == Some("mean");
+        // Of a basis that is not named none of this is needed.
+        let basis = |word: &Option<String>| -> Result<SideBasis> {
+            Ok(match word.as_deref().map(BasisChoice::parse).transpose()? {
+                Some(BasisChoice::Map(_)) => SideBasis::MAP,
+                Some(BasisChoice::FixedMean(_)) => SideBasis::FIXED_MEAN,
+                Some(BasisChoice::Named(name)) if name == "mean" => SideBasis::MEAN,
+                _ => SideBasis::NONE,
+            })
+        };
+        let bases = SideBases { k: basis(&profile.k_basis)?, v: basis(&profile.v_basis)? };
+        let shared = |group: &CacheGroup| {
+            let floats: usize = maps::layer_floats(bases, group.kv_heads, group.k_dim, group.v_dim).into_iter().sum();
+            (group.layers.len() * floats) as u64 * 4
+        };
         Ok(Estimator {
+            shared_bytes: shape.groups.iter().map(shared).sum(),
             groups,
             policy: policy.into(),
             sink_tokens: profile.exact_sink_tokens,
             tail_tokens: profile.exact_tail_tokens,
-            means: means(&profile.k_basis) || means(&profile.v_basis),
+            means: bases.k.mean || bases.v.mean,
         })
     }
 
     /// What one sequence of `tokens` committed tokens takes, once every page that is due is sealed and the policy has
     /// moved what it wants to ([`Policy::outcome`]). Sums beyond 2⁶⁴ stay at its end.
     pub fn at(&self, tokens: u64) -> Footprint {
-        let mut sum = Footprint::default();
+        let shared_bytes = if tokens > 0 { self.shared_bytes } else { 0 };
+        let mut sum = Footprint { shared_bytes, ..Footprint::default() };
         for group in &self.groups {
             let size = group.shape.page_tokens as u64;
             let first = first_page(&group.shape, tokens);

@@ -1,6 +1,7 @@
 //! Writes the K and V of new tokens into their open pages, in the basis of each side.
 
 use super::attention::{AttentionShape, ROW_WORDS, check_geometry};
+use super::maps::{self, Region};
 use super::tables::{Means, descriptor, item, range, split_disjoint};
 use super::{MeanPlace, RowView, SideBases, SideBasis};
 use crate::backend::{
@@ -21,6 +22,7 @@ pub static DECL: KernelDecl = KernelDecl {
         BindingDecl::read("tables", Element::U32),
         BindingDecl::read("descs", Element::U32),
         BindingDecl::read("means", Element::F32),
+        BindingDecl::read("maps", Element::F32),
         BindingDecl::write("k_slab", Element::U32),
         BindingDecl::write("v_slab", Element::U32),
     ],
@@ -43,8 +45,13 @@ pub static DECL: KernelDecl = KernelDecl {
         "V_WORDS",
         "K_ROTATE",
         "K_MEAN",
+        "K_FIXED",
+        "K_MAP",
         "V_ROTATE",
         "V_MEAN",
+        "V_FIXED",
+        "V_MAP",
+        "V_REGION",
     ],
     codecs: &["k", "v"],
     cpu,
@@ -71,6 +78,9 @@ pub struct Buffers {
     pub descs: BufferSlice,
     /// Means, `[mean_slot][layer][kv_head][k_dim + v_dim]`; any buffer where no side removes a mean.
     pub means: BufferSlice,
+    /// The layer's calibrated means and maps of both sides, see [`super::maps`]; any buffer that is not written where
+    /// no side has some.
+    pub maps: BufferSlice,
     /// Slab of open K pages, written.
     pub k_slab: BufferSlice,
     /// Slab of open V pages, written.
@@ -123,8 +133,13 @@ pub fn specialise(
             ("V_WORDS", Constant::U32(v.codec.layout().page_words as u32)),
             ("K_ROTATE", Constant::Bool(bases.k.rotate)),
             ("K_MEAN", Constant::Bool(bases.k.mean)),
+            ("K_FIXED", Constant::Bool(bases.k.fixed)),
+            ("K_MAP", Constant::Bool(bases.k.map)),
             ("V_ROTATE", Constant::Bool(bases.v.rotate)),
             ("V_MEAN", Constant::Bool(bases.v.mean)),
+            ("V_FIXED", Constant::Bool(bases.v.fixed)),
+            ("V_MAP", Constant::Bool(bases.v.map)),
+            ("V_REGION", Constant::U32(maps::region_floats(bases.k, shape.kv_heads, shape.k_dim) as u32)),
         ],
         vec![k, v],
     )
@@ -151,6 +166,7 @@ pub fn dispatch(pipeline: PipelineId, kv_heads: usize, buffers: &Buffers, args: 
             buffers.tables,
             buffers.descs,
             buffers.means,
+            buffers.maps,
             buffers.k_slab,
             buffers.v_slab,
         ],
@@ -166,6 +182,16 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
     let means =
         Means { stride: call.index("mean_stride"), layer_at: call.index("mean_layer_at"), head_floats: k_dim + v_dim };
     let mean_values = call.read::<f32>("means");
+    let map_values = call.read::<f32>("maps");
+    let basis = |side: &str| {
+        let flag = |what: &str| spec.flag(&format!("{side}_{what}"));
+        SideBasis { rotate: flag("ROTATE"), mean: flag("MEAN"), fixed: flag("FIXED"), map: flag("MAP") }
+    };
+    let (k_basis, v_basis) = (basis("K"), basis("V"));
+    let v_region = match v_basis.fixed {
+        true => range(map_values, spec.usize("V_REGION"), maps::region_floats(v_basis, heads, v_dim), "maps of V")?,
+        false => &[],
+    };
     let (items_at, rows_at) = (call.index("items_at"), call.index("rows_at"));
     let items = call.groups as usize / (2 * heads).max(1);
 
@@ -191,7 +217,8 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
             SideIn {
                 codec: spec.codec("k"),
                 words: spec.usize("K_WORDS"),
-                basis: SideBasis { rotate: spec.flag("K_ROTATE"), mean: spec.flag("K_MEAN") },
+                basis: k_basis,
+                maps: Region { floats: map_values, basis: k_basis, dim: k_dim },
                 rows: k_in,
                 offset: call.index("k_offset"),
                 stride: call.index("k_stride"),
@@ -205,7 +232,8 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
             SideIn {
                 codec: spec.codec("v"),
                 words: spec.usize("V_WORDS"),
-                basis: SideBasis { rotate: spec.flag("V_ROTATE"), mean: spec.flag("V_MEAN") },
+                basis: v_basis,
+                maps: Region { floats: v_region, basis: v_basis, dim: v_dim },
                 rows: v_in,
                 offset: call.index("v_offset"),
                 stride: call.index("v_stride"),
@@ -222,6 +250,7 @@ struct SideIn<'a> {
     codec: &'a dyn Codec,
     words: usize,
     basis: SideBasis,
+    maps: Region<'a>,
     rows: &'a [f32],
     offset: usize,
     stride: usize,
@@ -246,12 +275,12 @@ impl Write {
             .map(|page| (page[0].slot.saturating_mul(side.words), side.words, page))
             .collect();
         split_disjoint(slab, pages, "page slot")?.into_par_iter().try_for_each(|(writes, page)| {
-            let mut row = vec![0.0; side.dim];
-            writes.iter().try_for_each(|write| write.one(page, &mut row, &side))
+            let (mut row, mut scratch) = (vec![0.0; side.dim], Vec::new());
+            writes.iter().try_for_each(|write| write.one(page, &mut row, &mut scratch, &side))
         })
     }
 
-    fn one(&self, page: &mut [u32], row: &mut [f32], side: &SideIn<'_>) -> Result<()> {
+    fn one(&self, page: &mut [u32], row: &mut [f32], scratch: &mut Vec<f32>, side: &SideIn<'_>) -> Result<()> {
         let tokens = side.codec.layout().geometry.tokens;
         if self.token >= tokens {
             let message = format!("token {} of a page of {tokens}", self.token);
@@ -262,6 +291,12 @@ impl Write {
         if side.basis.mean {
             let mean = range(side.means, self.mean_at, side.dim, "mean")?;
             row.iter_mut().zip(mean).for_each(|(x, m)| *x -= m);
+        }
+        if side.basis.fixed {
+            row.iter_mut().zip(side.maps.mean(self.head)?).for_each(|(x, m)| *x -= m);
+        }
+        if side.basis.map {
+            maps::transform(side.maps.matrix(self.head, 0)?, row, scratch);
         }
         if side.basis.rotate {
             num::rotate(row);

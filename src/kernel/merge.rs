@@ -1,6 +1,7 @@
 //! Merges the partial states of a row and head over formats, splits and tiers, and leaves the basis of V.
 
 use super::attention::{AttentionShape, ROW_WORDS};
+use super::maps::{self, Region};
 use super::partial::{HEADER, floats};
 use super::tables::{Means, item, range, split_disjoint};
 use super::{MeanPlace, RowView, SideBasis};
@@ -16,9 +17,9 @@ pub static DECL: KernelDecl = KernelDecl {
     name: "merge",
     bindings: &[
         BindingDecl::read("partials", Element::F32),
-        BindingDecl::read("partials_beside", Element::F32),
         BindingDecl::read("tables", Element::U32),
         BindingDecl::read("means", Element::F32),
+        BindingDecl::read("maps", Element::F32),
         BindingDecl::read("sinks", Element::F32),
         BindingDecl::write("out", Element::F32),
     ],
@@ -31,25 +32,36 @@ pub static DECL: KernelDecl = KernelDecl {
         ParamDecl::u32("mean_stride"),
         ParamDecl::u32("mean_layer_at"),
     ],
-    constants: &["WORKGROUP", "Q_HEADS", "KV_HEADS", "GROUP", "K_DIM", "V_DIM", "ROTATE", "MEAN", "SINK"],
+    constants: &[
+        "WORKGROUP",
+        "Q_HEADS",
+        "KV_HEADS",
+        "GROUP",
+        "K_DIM",
+        "V_DIM",
+        "ROTATE",
+        "MEAN",
+        "FIXED",
+        "MAP",
+        "SINK",
+    ],
     codecs: &[],
     cpu,
     wgsl: include_str!("../../shaders/merge.wgsl"),
     cuda: None,
 };
 
-/// Set in a merge list's entry whose states are in the second buffer.
-pub const SECOND_BUFFER: u32 = 1 << 31;
-
 /// Buffers of a dispatch.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
-    /// Partial states, in two buffers; the same one twice where all are in the first.
-    pub partials: [BufferSlice; 2],
+    /// Partial states.
+    pub partials: BufferSlice,
     /// The step's tables.
     pub tables: BufferSlice,
     /// Means; any buffer where V removes none.
     pub means: BufferSlice,
+    /// The V region of the layer's maps, see [`super::maps`]; any buffer that is not written where V has none.
+    pub maps: BufferSlice,
     /// One attention-sink logit a query head; any buffer without sinks.
     pub sinks: BufferSlice,
     /// Outputs: head `h`, channel `c` of a row at element `h * v_dim + c`; written.
@@ -85,6 +97,8 @@ pub fn specialise(shape: &AttentionShape, basis: SideBasis, sink: bool, workgrou
             ("V_DIM", Constant::U32(shape.v_dim as u32)),
             ("ROTATE", Constant::Bool(basis.rotate)),
             ("MEAN", Constant::Bool(basis.mean)),
+            ("FIXED", Constant::Bool(basis.fixed)),
+            ("MAP", Constant::Bool(basis.map)),
             ("SINK", Constant::Bool(sink)),
         ],
         vec![],
@@ -105,14 +119,7 @@ pub fn dispatch(pipeline: PipelineId, q_heads: usize, buffers: &Buffers, args: &
             args.means.stride,
             args.means.layer_at,
         ],
-        bindings: vec![
-            buffers.partials[0],
-            buffers.partials[1],
-            buffers.tables,
-            buffers.means,
-            buffers.sinks,
-            buffers.out.slice,
-        ],
+        bindings: vec![buffers.partials, buffers.tables, buffers.means, buffers.maps, buffers.sinks, buffers.out.slice],
     }
 }
 
@@ -121,8 +128,9 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
     let (q_heads, kv_heads, group) = (spec.usize("Q_HEADS"), spec.usize("KV_HEADS"), spec.usize("GROUP"));
     let (k_dim, v_dim) = (spec.usize("K_DIM"), spec.usize("V_DIM"));
     let (rotate, add_mean, has_sink) = (spec.flag("ROTATE"), spec.flag("MEAN"), spec.flag("SINK"));
-    let partials = [call.read::<f32>("partials"), call.read::<f32>("partials_beside")];
-    let tables = call.read::<u32>("tables");
+    let basis = SideBasis { rotate, mean: add_mean, fixed: spec.flag("FIXED"), map: spec.flag("MAP") };
+    let region = Region { floats: call.read::<f32>("maps"), basis, dim: v_dim };
+    let (partials, tables) = (call.read::<f32>("partials"), call.read::<u32>("tables"));
     let (means, sinks) = (call.read::<f32>("means"), call.read::<f32>("sinks"));
     let place =
         Means { stride: call.index("mean_stride"), layer_at: call.index("mean_layer_at"), head_floats: k_dim + v_dim };
@@ -134,14 +142,14 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
 
     split_disjoint(out, parts, "row of outputs")?.into_par_iter().try_for_each(|(row, out)| {
         let [_, entry, row_in_entry, mean_slot] = item::<ROW_WORDS>(tables, rows_at, row)?;
+        let mut scratch = Vec::new();
         for (head, out) in out.chunks_exact_mut(v_dim).enumerate() {
             let (kv_head, head_in_group) = (head / group, head % group);
             let [start, count] = item::<2>(tables, lists_at, entry * kv_heads + kv_head)?;
             let states = range(tables, start, count, "merge list")?
                 .iter()
                 .map(|&start| {
-                    let index = (start & !SECOND_BUFFER) as usize + row_in_entry * group + head_in_group;
-                    let partials = partials[usize::from(start & SECOND_BUFFER != 0)];
+                    let index = start as usize + row_in_entry * group + head_in_group;
                     range(partials, index.saturating_mul(floats(v_dim)), floats(v_dim), "partial state")
                 })
                 .collect::<Result<Vec<_>>>()?;
@@ -150,12 +158,18 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
             if weight == 0.0 {
                 continue;
             }
+            if basis.map {
+                maps::transform(region.matrix(kv_head, 1)?, out, &mut scratch);
+            }
             if rotate {
                 num::unrotate(out);
             }
             if add_mean {
                 let mean = range(means, place.at(mean_slot, kv_head) + k_dim, v_dim, "mean")?;
                 out.iter_mut().zip(mean).for_each(|(o, m)| *o += weight * m);
+            }
+            if basis.fixed {
+                out.iter_mut().zip(region.mean(kv_head)?).for_each(|(o, m)| *o += weight * m);
             }
         }
         Ok(())

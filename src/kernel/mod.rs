@@ -19,6 +19,7 @@ pub mod gather;
 mod half_pages;
 pub mod head_norm;
 pub mod linear;
+pub mod maps;
 pub mod mean;
 pub mod merge;
 mod panel;
@@ -37,13 +38,30 @@ mod view;
 pub use partial::PartialState;
 pub use view::{RowView, WeightSegment};
 
-/// What a basis does to one side before storage: remove a mean, then rotate.
+/// What a basis does to one side before storage: remove a mean, then rotate or map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SideBasis {
     /// Whether rows are turned by the sign-flipped block Hadamard transform.
     pub rotate: bool,
-    /// Whether the mean is subtracted first.
+    /// Whether the mean of the sequence's own first rows is subtracted first.
     pub mean: bool,
+    /// Whether a calibrated mean, the same for all sequences, is subtracted first; not beside `mean`.
+    pub fixed: bool,
+    /// Whether rows are multiplied by a calibrated matrix; with `fixed`, and not beside `rotate`. See [`maps`].
+    pub map: bool,
+}
+
+impl SideBasis {
+    /// Rows as they come.
+    pub const NONE: SideBasis = SideBasis { rotate: false, mean: false, fixed: false, map: false };
+    /// Rotated.
+    pub const HADAMARD: SideBasis = SideBasis { rotate: true, ..SideBasis::NONE };
+    /// Rotated about the mean of a sequence's first rows.
+    pub const MEAN: SideBasis = SideBasis { mean: true, ..SideBasis::HADAMARD };
+    /// Rotated about a calibrated mean.
+    pub const FIXED_MEAN: SideBasis = SideBasis { fixed: true, ..SideBasis::HADAMARD };
+    /// Mapped about a calibrated mean.
+    pub const MAP: SideBasis = SideBasis { fixed: true, map: true, ..SideBasis::NONE };
 }
 
 /// The bases of both sides.

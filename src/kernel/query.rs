@@ -1,6 +1,7 @@
 //! Brings queries into the basis of K, scaled, with the bias that mean removal took from the logits.
 
 use super::attention::{AttentionShape, ROW_WORDS};
+use super::maps::{self, Region};
 use super::tables::{Means, item, range};
 use super::{MeanPlace, RowView, SideBasis};
 use crate::backend::{
@@ -17,6 +18,7 @@ pub static DECL: KernelDecl = KernelDecl {
         BindingDecl::read("q_in", Element::F32),
         BindingDecl::read("tables", Element::U32),
         BindingDecl::read("means", Element::F32),
+        BindingDecl::read("maps", Element::F32),
         BindingDecl::write("q_out", Element::F32),
     ],
     params: &[
@@ -28,7 +30,7 @@ pub static DECL: KernelDecl = KernelDecl {
         ParamDecl::u32("mean_layer_at"),
         ParamDecl::f32("scale"),
     ],
-    constants: &["WORKGROUP", "Q_HEADS", "GROUP", "K_DIM", "V_DIM", "ROTATE", "MEAN"],
+    constants: &["WORKGROUP", "Q_HEADS", "GROUP", "K_DIM", "V_DIM", "ROTATE", "MEAN", "FIXED", "REMOVES", "MAP"],
     codecs: &[],
     cpu,
     wgsl: include_str!("../../shaders/query.wgsl"),
@@ -44,6 +46,8 @@ pub struct Buffers {
     pub tables: BufferSlice,
     /// Means; any buffer where K removes none.
     pub means: BufferSlice,
+    /// The K region of the layer's maps, see [`super::maps`]; any buffer that is not written where K has none.
+    pub maps: BufferSlice,
     /// Prepared queries, `[rows][q_heads][k_dim + 4]`: channels, bias, the power of two that brings every channel
     /// within 1, its inverse, 0; written.
     pub q_out: BufferSlice,
@@ -77,6 +81,9 @@ pub fn specialise(shape: &AttentionShape, basis: SideBasis, workgroup: u32) -> R
             ("V_DIM", Constant::U32(shape.v_dim as u32)),
             ("ROTATE", Constant::Bool(basis.rotate)),
             ("MEAN", Constant::Bool(basis.mean)),
+            ("FIXED", Constant::Bool(basis.fixed)),
+            ("REMOVES", Constant::Bool(basis.mean || basis.fixed)),
+            ("MAP", Constant::Bool(basis.map)),
         ],
         vec![],
     )
@@ -96,7 +103,7 @@ pub fn dispatch(pipeline: PipelineId, q_heads: usize, buffers: &Buffers, args: &
             args.means.layer_at,
             args.scale.to_bits(),
         ],
-        bindings: vec![buffers.q_in.slice, buffers.tables, buffers.means, buffers.q_out],
+        bindings: vec![buffers.q_in.slice, buffers.tables, buffers.means, buffers.maps, buffers.q_out],
     }
 }
 
@@ -105,6 +112,8 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
     let (q_heads, group) = (spec.usize("Q_HEADS"), spec.usize("GROUP"));
     let (k_dim, v_dim) = (spec.usize("K_DIM"), spec.usize("V_DIM"));
     let (rotate, remove_mean) = (spec.flag("ROTATE"), spec.flag("MEAN"));
+    let basis = SideBasis { rotate, mean: remove_mean, fixed: spec.flag("FIXED"), map: spec.flag("MAP") };
+    let region = Region { floats: call.read::<f32>("maps"), basis, dim: k_dim };
     let (q_in, tables, means) = (call.read::<f32>("q_in"), call.read::<u32>("tables"), call.read::<f32>("means"));
     let place =
         Means { stride: call.index("mean_stride"), layer_at: call.index("mean_layer_at"), head_floats: k_dim + v_dim };
@@ -117,14 +126,20 @@ fn cpu(call: &mut CpuCall<'_>) -> Result<()> {
     q_out[..whole].par_chunks_exact_mut(q_heads * head_floats).enumerate().try_for_each(|(row, out)| {
         let heads = range(q_in, offset + row * stride, q_heads * k_dim, "row of queries")?;
         let [_, _, _, mean_slot] = item::<ROW_WORDS>(tables, rows_at, row)?;
+        let mut scratch = Vec::new();
         let per_head = heads.chunks_exact(k_dim).zip(out.chunks_exact_mut(head_floats));
         for (head, (q, out)) in per_head.enumerate() {
             let (channels, tail) = out.split_at_mut(k_dim);
             channels.copy_from_slice(q);
             tail.fill(0.0);
+            let bias = |mean: &[f32]| scale * q.iter().zip(mean).map(|(q, m)| q * m).sum::<f32>();
             if remove_mean {
-                let mean = range(means, place.at(mean_slot, head / group), k_dim, "mean")?;
-                tail[0] = scale * q.iter().zip(mean).map(|(q, m)| q * m).sum::<f32>();
+                tail[0] = bias(range(means, place.at(mean_slot, head / group), k_dim, "mean")?);
+            } else if basis.fixed {
+                tail[0] = bias(region.mean(head / group)?);
+            }
+            if basis.map {
+                maps::transform(region.matrix(head / group, 1)?, channels, &mut scratch);
             }
             if rotate {
                 num::rotate(channels);

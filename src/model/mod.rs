@@ -11,4 +11,4 @@ pub mod sampler;
 pub mod store;
 pub mod tokenizer;
 
-pub use llama::{Answer, Answers, Fallback, LoadOptions, Model, ModelRows};
+pub use llama::{Answer, Answers, Fallback, LoadOptions, Model, ModelRows, Observed};

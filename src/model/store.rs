@@ -191,6 +191,30 @@ impl Store {
     }
 }
 
+/// Where what is made from models is kept, such as calibrations: the folder `KVARTO_DATA` names, else `kvarto` in the
+/// system's folder for the user's data.
+///
+/// # Errors
+/// `File` on a system that names no such folder.
+pub fn data_folder() -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("KVARTO_DATA").filter(|folder| !folder.is_empty()) {
+        return Ok(folder.into());
+    }
+    let data = dirs::data_dir().ok_or_else(|| {
+        let message = "this system names no folder for the user's data";
+        Error::new(ErrorKind::File, message, "set KVARTO_DATA to a folder, or name files by their paths")
+    })?;
+    Ok(data.join("kvarto"))
+}
+
+/// Where `kvarto calibrate` puts calibrations, and where the basis `map` looks for them.
+///
+/// # Errors
+/// As [`data_folder`].
+pub fn calibrations() -> Result<PathBuf> {
+    Ok(data_folder()?.join("calibrations"))
+}
+
 /// The model called `name`; a `Usage` error names the nearest known names.
 pub fn find(name: &str) -> Result<&'static Entry> {
     REGISTRY.iter().find(|entry| entry.name == name).ok_or_else(|| {

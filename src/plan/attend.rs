@@ -2,7 +2,6 @@
 
 use super::build::Entry;
 use super::{Batch, Class, LayerPlan, Limits, PageSource, Round, Route};
-use crate::kernel::merge::SECOND_BUFFER;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -172,10 +171,8 @@ fn plan_round(
     }
     let row_start = entries[round.start].row_start;
     let rows = entries[round].iter().map(|e| e.rows).sum();
-    let (mut attend, mut partials) = (Vec::with_capacity(batches.len()), [0u32; 2]);
-    for (at, ((route, class), items)) in batches.into_iter().enumerate() {
-        let side = at % 2;
-        let mark = if side == 1 { SECOND_BUFFER } else { 0 };
+    let (mut attend, mut partials) = (Vec::with_capacity(batches.len()), 0u32);
+    for ((route, class), items) in batches {
         let mut words = Vec::with_capacity(items.len() * 8);
         for item in &items {
             let list = &lists[item.list];
@@ -183,12 +180,12 @@ fn plan_round(
             let ids_at = tables.len() as u32;
             tables.extend_from_slice(&list.ids[item.ids.clone()]);
             let (row, count) = (entry.row_start - row_start, item.ids.len() as u32);
-            words.extend([row, entry.rows, list.kv_head as u32, ids_at, count, partials[side], 0, 0]);
-            parts[list.entry * limits.kv_heads + list.kv_head].push(partials[side] | mark);
-            partials[side] += entry.rows * limits.group as u32;
+            words.extend([row, entry.rows, list.kv_head as u32, ids_at, count, partials, 0, 0]);
+            parts[list.entry * limits.kv_heads + list.kv_head].push(partials);
+            partials += entry.rows * limits.group as u32;
         }
-        attend.push(Batch { class, route, items_at: tables.len() as u32, items: items.len() as u32, side });
+        attend.push(Batch { class, route, items_at: tables.len() as u32, items: items.len() as u32 });
         tables.extend(words);
     }
-    Round { row_start, rows, partials: partials.map(|states| states as usize), attend }
+    Round { row_start, rows, partials: partials as usize, attend }
 }

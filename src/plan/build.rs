@@ -65,9 +65,7 @@ fn build_with(
         let planes = plan_planes(limits, sequences, source, layer, &mut tables);
         let layer_plan = LayerPlan { append, planes, ..plan_attend(limits, &entries, source, layer, &mut tables)? };
         for round in &layer_plan.rounds {
-            for side in 0..2 {
-                plan.partials[side] = plan.partials[side].max(round.partials[side]);
-            }
+            plan.partials = plan.partials.max(round.partials);
             plan.round_rows = plan.round_rows.max(round.rows);
         }
         plan.layers.push(layer_plan);
@@ -147,10 +145,8 @@ fn plan_append(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Batch;
     use super::*;
     use crate::format::FormatId;
-    use crate::kernel::merge::SECOND_BUFFER;
     use crate::page::{PageId, RecordSegment};
     use crate::select::Question;
 
@@ -217,8 +213,7 @@ mod tests {
         let t = &plan.tables;
         let layer = &plan.layers[0];
         let mut seen: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
-        let mut taken = plan.partials.map(|states| vec![false; states]);
-        assert!(plan.partials[1] > 0, "two classes go to two buffers");
+        let mut taken = vec![false; plan.partials];
         assert_eq!(layer.rounds.len(), 1);
         for batch in &layer.rounds[0].attend {
             for i in 0..batch.items as usize {
@@ -227,16 +222,15 @@ mod tests {
                 assert!(ids.iter().all(|id| source.class(PageId(*id)) == batch.class));
                 seen.entry((item[0], item[2])).or_default().extend(ids.iter().map(|id| id % 100));
                 for state in item[5]..item[5] + item[1] * 3 {
-                    assert!(!std::mem::replace(&mut taken[batch.side][state as usize], true));
+                    assert!(!std::mem::replace(&mut taken[state as usize], true));
                 }
-                let mark = if batch.side == 1 { SECOND_BUFFER } else { 0 };
                 let entry = t[item[0] as usize * 4 + 1];
                 let head = layer.lists_at as usize + (entry as usize * 2 + item[2] as usize) * 2;
                 let list = &t[t[head] as usize..][..t[head + 1] as usize];
-                assert!(list.contains(&(item[5] | mark)));
+                assert!(list.contains(&item[5]));
             }
         }
-        assert!(taken.iter().flatten().all(|&t| t));
+        assert!(taken.iter().all(|&t| t));
         for ((row, _), mut pages) in seen {
             pages.sort_unstable();
             // Tiles of 8 rows from 100: last positions 107, 115, 119; rows 40..43.
@@ -290,32 +284,24 @@ mod tests {
         for (max_partials, max_rows) in [(200, 100), (10_000, 9), (100, 5), (24, 100), (12, 1)] {
             let plan = build(&Limits { max_partials, max_rows, ..limits() }, &sequences, &source);
             let (t, layer) = (&plan.tables, &plan.layers[0]);
-            assert!(
-                layer.rounds.len() > 1
-                    && plan.partials.iter().all(|&p| p <= max_partials)
-                    && plan.round_rows as usize <= max_rows
-            );
+            assert!(layer.rounds.len() > 1 && plan.partials <= max_partials && plan.round_rows as usize <= max_rows);
             let mut next = 0;
             for round in &layer.rounds {
                 assert_eq!(round.row_start, next);
                 next += round.rows;
-                let mut taken = round.partials.map(|states| vec![false; states]);
-                assert!(round.partials.iter().sum::<usize>() <= max_partials);
-                let of_batch =
-                    |b: &Batch| (0..b.items).map(|i| ((b.items_at + i * 8) as usize, b.side)).collect::<Vec<_>>();
-                for (item, side) in round.attend.iter().flat_map(of_batch) {
+                let mut taken = vec![false; round.partials];
+                for item in round.attend.iter().flat_map(|b| (0..b.items).map(move |i| (b.items_at + i * 8) as usize)) {
                     let item = &t[item..item + 8];
                     assert!(item[0] + item[1] <= round.rows);
                     for state in item[5]..item[5] + item[1] * 3 {
-                        assert!(!std::mem::replace(&mut taken[side][state as usize], true));
+                        assert!(!std::mem::replace(&mut taken[state as usize], true));
                     }
                     // The merge lists of the item's rows name it.
-                    let mark = if side == 1 { SECOND_BUFFER } else { 0 };
                     let entry = t[(round.row_start + item[0]) as usize * 4 + 1];
                     let head = layer.lists_at as usize + (entry as usize * 2 + item[2] as usize) * 2;
-                    assert!(t[t[head] as usize..][..t[head + 1] as usize].contains(&(item[5] | mark)));
+                    assert!(t[t[head] as usize..][..t[head + 1] as usize].contains(&item[5]));
                 }
-                assert!(taken.iter().flatten().all(|&t| t));
+                assert!(taken.iter().all(|&t| t));
             }
             assert_eq!(next, plan.rows);
         }

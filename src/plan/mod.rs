@@ -90,7 +90,7 @@ pub struct Limits {
     pub target_items: usize,
     /// Rows of a prefill tile.
     pub tile_rows: u32,
-    /// Most partial states that the workspace holds at once, in both buffers together.
+    /// Most partial states that the workspace holds at once.
     pub max_partials: usize,
     /// Most rows whose prepared queries the workspace holds at once.
     pub max_rows: usize,
@@ -109,9 +109,6 @@ pub struct Batch {
     pub items_at: u32,
     /// Items.
     pub items: u32,
-    /// Which of the two buffers of partial states they write: neighbours write different ones, so that a backend which
-    /// orders dispatches by the buffers that they write can run them side by side.
-    pub side: usize,
 }
 
 /// Appends into one class of open pages.
@@ -143,8 +140,8 @@ pub struct Round {
     pub row_start: u32,
     /// Rows.
     pub rows: u32,
-    /// Partial states that it emits into either buffer.
-    pub partials: [usize; 2],
+    /// Partial states that it emits.
+    pub partials: usize,
     /// What is read.
     pub attend: Vec<Batch>,
 }
@@ -177,8 +174,8 @@ pub struct StepPlan {
     pub means: (u32, u32),
     /// Work by layer in group.
     pub layers: Vec<LayerPlan>,
-    /// Partial states that the largest round emits into either buffer.
-    pub partials: [usize; 2],
+    /// Partial states that the largest round emits.
+    pub partials: usize,
     /// Rows of the longest round.
     pub round_rows: u32,
 }

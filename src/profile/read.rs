@@ -2,7 +2,7 @@
 
 use super::tree::{Entry, Node, Table};
 use super::{Names, Override, Profile, Ranges};
-use crate::basis::BasisRegistry;
+use crate::basis::BasisChoice;
 use crate::error::Result;
 use crate::format::words;
 use crate::parameters::{Parameters, Place, Value};
@@ -107,10 +107,9 @@ fn format(table: &Table, key: &str, names: &Names<'_>) -> Result<String> {
 
 /// One word for both sides, or a table with `k` and `v`; what is left out is the formats' preference.
 fn bases(kv: &Table) -> Result<(Option<String>, Option<String>)> {
-    let known = BasisRegistry::builtin();
     let read = |found: (&Value, &Place)| -> Result<String> {
         let word = text(found)?;
-        known.by_name(&word).map_err(|e| found.1.of(e))?;
+        BasisChoice::parse(&word).map_err(|e| found.1.of(e))?;
         Ok(word)
     };
     if let Some(Entry { node: Node::Table(sides), .. }) = kv.get("basis") {

@@ -113,8 +113,7 @@ fn attention(backend: &dyn Backend, formats: &FormatRegistry, names: &[&str]) ->
     let boxes = plane::specialise(&summarise_box::DECL, &shape, place, WORKGROUP)?;
     let mut specs = vec![mean::specialise(&shape, WORKGROUP)?, boxes];
     let tier = Tier::of(backend.caps());
-    let plain = SideBasis::default();
-    for basis in [plain, SideBasis { rotate: true, mean: false }, SideBasis { rotate: true, mean: true }] {
+    for basis in [SideBasis::NONE, SideBasis::HADAMARD, SideBasis::MEAN, SideBasis::MAP] {
         specs.push(query::specialise(&shape, basis, WORKGROUP)?);
         specs.push(merge::specialise(&shape, basis, false, WORKGROUP)?);
         let bases = SideBases { k: basis, v: basis };

@@ -130,11 +130,11 @@ fn every_format_passes_on_the_cpu() -> Result<()> {
 
 /// (kernel, turns at which it is tried, bindings that it writes). Some formats of this test convert nothing.
 const KERNELS: [(&str, &[usize], &[usize]); 6] = [
-    ("query", &[1, 12], &[3]),
-    ("append", &[1, 12], &[5, 6]),
+    ("query", &[1, 12], &[4]),
+    ("append", &[1, 12], &[6, 7]),
     ("prefill", &[1, 3], &[5]),
     ("decode", &[1, 6], &[5]),
-    ("merge", &[1, 12], &[4]),
+    ("merge", &[1, 12], &[5]),
     ("convert", &[1, 4], &[1]),
 ];
 

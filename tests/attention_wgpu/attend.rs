@@ -2,7 +2,7 @@
 
 use crate::cpu;
 use kvarto::backend::Backend as _;
-use kvarto::conformance::{BASES, Case, Formats, Kernel};
+use kvarto::conformance::{BASES, CALIBRATED, Case, Formats, Kernel};
 
 /// Runs on Vulkan with all that it has and within WebGPU's defaults, and on the CPU, compares both with the reference and with one another, and Vulkan with itself.
 fn check(case: &Case) {
@@ -83,6 +83,29 @@ fn decode_mixed_256() {
 fn decode_tq3_80_of_few_tokens() {
     let case = Case { k_dim: 80, v_dim: 64, group: 2, page_tokens: 16, basis: BASES[2], ..Case::default() };
     check(&Case { formats: TQ3, sequences: vec![(45, 8), (3, 2)], row_tile: 8, workgroup: 64, ..case });
+}
+
+#[test]
+fn decode_and_prefill_in_calibrated_bases() {
+    let case = Case { k_dim: 80, v_dim: 64, group: 3, page_tokens: 16, sink: Some(0.3), ..Case::default() };
+    check(&Case {
+        formats: F16,
+        sequences: vec![(45, 4)],
+        row_tile: 4,
+        basis: BASES[3],
+        workgroup: 64,
+        ..case.clone()
+    });
+    check(&Case {
+        formats: FP8,
+        sequences: vec![(45, 2)],
+        row_tile: 2,
+        basis: CALIBRATED,
+        workgroup: 128,
+        ..case.clone()
+    });
+    let case = Case { kernel: Kernel::Prefill, sequences: vec![(90, 17)], row_tile: 16, workgroup: 64, ..case };
+    check(&Case { formats: F16, basis: BASES[3], ..case });
 }
 
 #[test]

@@ -31,6 +31,7 @@ const KEYS: &[(&str, Kind)] = &[
     ("profile", Text),
     ("kv", Object(&[("k", Text), ("v", Text)])),
     ("basis", Object(&[("k", Text), ("v", Text)])),
+    ("basis_ids", Object(&[("k", Text), ("v", Text)])),
     ("page_tokens", Whole),
     ("exact_sink_tokens", Whole),
     ("exact_tail_tokens", Whole),

@@ -1,5 +1,6 @@
 //! What `plan` says a cache takes is what the allocator gives out when the same pages are really allocated.
 
+use crate::calibrations::with;
 use crate::model::{Rig, Rng, group, profile, shape};
 use kvarto::backend::CpuBackend;
 use kvarto::engine::{EngineOptions, Registry};
@@ -32,7 +33,7 @@ impl Policy for Boxed {
 
 /// Grows one sequence to each length in turn and compares every figure.
 fn agree(shape: &CacheShape, profile: &Profile, lengths: &[u32]) {
-    let registry = Registry::builtin().with_policy("boxed", || Boxed).unwrap();
+    let registry = with(Registry::builtin().with_policy("boxed", || Boxed).unwrap(), shape);
     let estimator = Estimator::new(shape, profile, &registry).unwrap();
     let (backend, options) = (CpuBackend::new(1).unwrap(), EngineOptions::default());
     let mut rig = Rig::on(backend, shape.clone(), profile.clone(), registry, options, f64::INFINITY, 3);
@@ -74,6 +75,9 @@ fn the_estimate_is_what_the_allocator_gives_out() {
             }
             if page == 32 {
                 profile.k_basis = Some("mean".into());
+            }
+            if page == 128 {
+                (profile.k_basis, profile.v_basis) = (Some("map".into()), Some("mean:x.kvcal".into()));
             }
             if kv.starts_with("fp8") {
                 profile.policy = "boxed".into();

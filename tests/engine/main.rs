@@ -3,6 +3,9 @@
 
 mod anchors;
 mod budget;
+mod calibrated;
+#[path = "../support/calibrations.rs"]
+mod calibrations;
 mod evict;
 mod failures;
 mod figures;

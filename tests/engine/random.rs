@@ -7,7 +7,7 @@ use kvarto::policy::{Move, PageView, Policy};
 use kvarto::profile::Profile;
 use kvarto::shape::{CacheShape, GroupKind};
 
-fn live(mut rig: Rig, actions: usize, most_tokens: usize) {
+pub fn live(mut rig: Rig, actions: usize, most_tokens: usize) {
     rig.create();
     for _ in 0..actions {
         let ids: Vec<SeqId> = rig.held.keys().copied().collect();
@@ -75,7 +75,7 @@ fn live(mut rig: Rig, actions: usize, most_tokens: usize) {
     assert!(rig.worst > 0.0);
 }
 
-fn mixed() -> CacheShape {
+pub fn mixed() -> CacheShape {
     shape(vec![
         group(vec![0, 2], GroupKind::Full, 16, (4, 2), 16, 24),
         group(vec![1], GroupKind::Window(37), 32, (3, 1), 32, 8),

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub mod affine;
+pub mod calibrations;
 pub mod dawn;
 #[cfg(feature = "wgpu")]
 pub mod gpu;

@@ -47,6 +47,7 @@ const LIBRARY: &[(&str, &str)] = &[
     ("decode/values.wgsl", include_str!("../../../shaders/decode/values.wgsl")),
     ("decode/vectors.wgsl", include_str!("../../../shaders/decode/vectors.wgsl")),
     ("lib/hadamard_block.wgsl", include_str!("../../../shaders/lib/hadamard_block.wgsl")),
+    ("lib/map_block.wgsl", include_str!("../../../shaders/lib/map_block.wgsl")),
     ("lib/plane.wgsl", include_str!("../../../shaders/lib/plane.wgsl")),
     ("lib/reduce.wgsl", include_str!("../../../shaders/lib/reduce.wgsl")),
     ("lib/visible.wgsl", include_str!("../../../shaders/lib/visible.wgsl")),

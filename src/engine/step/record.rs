@@ -24,7 +24,7 @@ impl Step<'_> {
         let heads = group.shape.kv_heads;
         let plan = &self.prepared.plans[index];
         let tables = group.tables.slice()?;
-        let means = group.mean_place(at);
+        let (means, maps) = (group.mean_place(at), group.maps_of(at));
         if plan.means.1 > 0 {
             let pipeline = group.pipeline(backend, Key::Mean)?;
             let buffers = mean::Buffers { k_in, v_in, tables, means: group.means };
@@ -36,7 +36,8 @@ impl Step<'_> {
             let pipeline = group.pipeline(backend, Key::Append(batch.class.k, batch.class.v))?;
             let (k_slab, v_slab) = slabs(group, batch.class)?;
             let descs = group.descriptors.slice()?;
-            let buffers = append::Buffers { k_in, v_in, tables, descs, means: group.means, k_slab, v_slab };
+            let buffers =
+                append::Buffers { k_in, v_in, tables, descs, means: group.means, maps: maps[0], k_slab, v_slab };
             for part in parts(backend, pipeline, batch.items, heads as u32 * 2) {
                 let items_at = batch.items_at + part.start * append::ITEM_WORDS as u32;
                 let args = append::Args { items: part.len() as u32, items_at, rows_at: plan.rows_at, means };
@@ -87,16 +88,16 @@ impl Step<'_> {
         let group = &mut engine.groups[index];
         let plan = &self.prepared.plans[index];
         let q_heads = group.shape.q_heads;
-        let (tables, q, first) = (group.tables.slice()?, group.queries.slice()?, group.partials[0].slice()?);
-        let partials = [first, if plan.partials[1] > 0 { group.partials[1].slice()? } else { first }];
-        let means = group.mean_place(at);
+        let (tables, q, partials) = (group.tables.slice()?, group.queries.slice()?, group.partials.slice()?);
+        let (means, maps) = (group.mean_place(at), group.maps_of(at));
         let (ask, unite) = (group.pipeline(backend, Key::Query)?, group.pipeline(backend, Key::Merge)?);
         let (window, softcap, scale) = (group.window.unwrap_or(0) as u32, group.softcap, group.scale);
         let lists_at = plan.layers[at].lists_at;
         if let Some(Round { row_start, rows, attend, .. }) = plan.layers[at].rounds.get(round) {
             // The kernels count a round's rows from its first.
             let (rows, rows_at) = (*rows, plan.rows_at + row_start * ROW_WORDS as u32);
-            let buffers = query::Buffers { q_in: q_in.down(*row_start), tables, means: group.means, q_out: q };
+            let buffers =
+                query::Buffers { q_in: q_in.down(*row_start), tables, means: group.means, maps: maps[1], q_out: q };
             let args = query::Args { rows_at, rows, means, scale };
             self.recording.dispatch(query::dispatch(ask, q_heads, &buffers, &args));
             self.recording.boundary();
@@ -104,7 +105,7 @@ impl Step<'_> {
                 let (k_slab, v_slab) = slabs(group, batch.class)?;
                 let further = further(group, batch.class, (k_slab, v_slab))?;
                 let descs = group.descriptors.slice()?;
-                let buffers = AttentionBuffers { k_slab, v_slab, descs, tables, q, partials: partials[batch.side] };
+                let buffers = AttentionBuffers { k_slab, v_slab, descs, tables, q, partials };
                 let pipeline = group.pipeline(
                     backend,
                     match batch.route {
@@ -120,7 +121,8 @@ impl Step<'_> {
                 }
             }
             let out = out.down(*row_start);
-            let buffers = merge::Buffers { partials, tables, means: group.means, sinks: group.sinks[at], out };
+            let buffers =
+                merge::Buffers { partials, tables, means: group.means, maps: maps[2], sinks: group.sinks[at], out };
             let args = merge::Args { rows_at, rows, lists_at, means };
             self.recording.dispatch(merge::dispatch(unite, q_heads, &buffers, &args));
             self.recording.boundary();

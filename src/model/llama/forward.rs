@@ -2,6 +2,7 @@
 
 use super::Model;
 use super::kernels::Branch;
+use super::observe::{Watcher, hand_over};
 use crate::backend::{BufferId, BufferSlice, read_blocking};
 use crate::engine::{Engine, Event, Input, Output, SeqId, SeqRows, Step, TokenPiece};
 use crate::error::{Error, ErrorKind, Result};
@@ -64,6 +65,16 @@ impl Model {
     /// # Errors
     /// Also `Interrupted` when `stop` says so: every sequence has the tokens it had before the step.
     pub fn step_unless(&mut self, rows: &[ModelRows<'_>], stop: Option<&mut dyn FnMut() -> bool>) -> Result<Answers> {
+        self.run(rows, stop, None)
+    }
+
+    /// A step that can be stopped and watched.
+    pub(super) fn run(
+        &mut self,
+        rows: &[ModelRows<'_>],
+        stop: Option<&mut dyn FnMut() -> bool>,
+        mut watch: Option<Watcher<'_>>,
+    ) -> Result<Answers> {
         let (tokens, wanted, best_only) = self.check_rows(rows)?;
         let count = tokens.len() as u32;
         let Model { config, engine, weights, kernels, ropes, buffers, tells, .. } = self;
@@ -122,6 +133,9 @@ impl Model {
             kernels.rope(step.recording(), qkv, table(layer), count, q_heads + kv_heads)?;
             step.append(layer, Input::Device(qkv.right(q)), Input::Device(qkv.right(q + kv)))?;
             step.attend(layer, Input::Device(qkv), Output::Device(attention))?;
+            if let Some(watch) = &mut watch {
+                hand_over(&mut step, buffers, (layer, &positions), (q as usize, kv as usize), *watch)?;
+            }
             let to = step.recording();
             let branch = Branch { matrix: &block.output, inner: attention, norm: block.post_attention_norm, scratch };
             kernels.add_branch(to, &branch, x, count)?;

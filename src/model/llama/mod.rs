@@ -4,15 +4,18 @@
 mod fallbacks;
 mod forward;
 mod kernels;
+mod observe;
 mod weights;
 
 pub use fallbacks::Fallback;
 pub use forward::{Answer, Answers, ModelRows};
+pub use observe::Observed;
 
 use super::config::ModelConfig;
 use super::gguf::Gguf;
 use super::tokenizer::Tokenizer;
 use crate::backend::{Backend, BufferId};
+use crate::calibration;
 use crate::engine::{AttentionOptions, Engine, EngineOptions, Registry, SeqId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::needs::{TapKind, TapOffer};
@@ -20,6 +23,7 @@ use crate::num::rope::RopeTable;
 use crate::page::ContentKey;
 use crate::profile::Profile;
 use kernels::Kernels;
+use std::path::PathBuf;
 use weights::Weights;
 
 /// How a model is loaded.
@@ -35,11 +39,25 @@ pub struct LoadOptions {
     pub logit_rows: usize,
     /// Bound on the bytes of pages in use.
     pub kv_budget_bytes: Option<u64>,
+    /// Where the basis `map` looks for the model's calibration, see [`crate::calibration::path_of`]. By default the
+    /// program's folder, where the program is part of the build.
+    pub calibrations: Option<PathBuf>,
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        LoadOptions { page_tokens: 64, context_tokens: 2048, chunk_tokens: 256, logit_rows: 16, kv_budget_bytes: None }
+        #[cfg(feature = "cli")]
+        let calibrations = crate::model::store::calibrations().ok();
+        #[cfg(not(feature = "cli"))]
+        let calibrations = None;
+        LoadOptions {
+            page_tokens: 64,
+            context_tokens: 2048,
+            chunk_tokens: 256,
+            logit_rows: 16,
+            kv_budget_bytes: None,
+            calibrations,
+        }
     }
 }
 
@@ -80,9 +98,11 @@ struct Buffers {
 }
 
 impl Model {
-    /// Uploads the weights and makes every pipeline that a step can need.
+    /// Uploads the weights and makes every pipeline that a step can need. Calibrations that the profile's bases name are
+    /// read, unless the registry has them.
     ///
     /// # Errors
+    /// As [`calibration::provide`].
     /// `File`, `Shape` and `Unsupported` for a model that cannot run, naming the key or tensor; `OutOfMemory` when the
     /// device refuses a buffer.
     pub fn load(
@@ -93,6 +113,7 @@ impl Model {
         options: &LoadOptions,
     ) -> Result<Self> {
         let config = ModelConfig::from_gguf(gguf)?;
+        let registry = calibration::provide(registry, &profile, gguf, options.calibrations.as_deref())?;
         let chunk_tokens = options.chunk_tokens.clamp(1, 1 << 16);
         let logit_rows = options.logit_rows.clamp(1, chunk_tokens);
         let ropes = [&config.rope].into_iter().chain(config.sliding.as_ref().map(|s| &s.rope));
