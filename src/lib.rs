@@ -39,6 +39,8 @@ pub mod selftest;
 pub mod calibration;
 #[cfg(feature = "model")]
 pub mod model;
+#[cfg(feature = "trace")]
+pub mod trace;
 
 #[cfg(feature = "eval")]
 pub mod eval;

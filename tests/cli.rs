@@ -22,6 +22,8 @@ mod support;
 mod terminal;
 #[path = "cli/text.rs"]
 mod text;
+#[path = "cli/trace.rs"]
+mod trace;
 #[path = "cli/unwritable.rs"]
 mod unwritable;
 

@@ -23,13 +23,15 @@ fn has(packages: &[String], name: &str, wanted: bool) {
 /// Packages that only the program, or only models, may bring.
 const PROGRAM: &[&str] = &["clap", "indicatif", "anyhow", "ctrlc", "env_logger", "zip", "plotters"];
 const MODEL: &[&str] = &["tokenizers", "safetensors", "minijinja", "serde_json", "sha2", "memmap2", "rand"];
+/// Packages that traces bring.
+const TRACE: &[&str] = &["zstd", "postcard", "csv"];
 
 #[test]
 fn an_embedder_gets_neither_program_nor_tokenizer() {
     let found = packages(&["--no-default-features", "--features", "wgpu"]);
     has(&found, "kvarto", true);
     has(&found, "wgpu", true);
-    PROGRAM.iter().chain(MODEL).for_each(|name| has(&found, name, false));
+    PROGRAM.iter().chain(MODEL).chain(TRACE).for_each(|name| has(&found, name, false));
 }
 
 #[test]
@@ -50,7 +52,14 @@ fn models_come_without_the_program() {
 }
 
 #[test]
+fn traces_come_without_the_program_and_without_models() {
+    let found = packages(&["--no-default-features", "--features", "trace"]);
+    TRACE.iter().for_each(|name| has(&found, name, true));
+    PROGRAM.iter().chain(&["tokenizers", "minijinja", "memmap2", "wgpu"]).for_each(|name| has(&found, name, false));
+}
+
+#[test]
 fn the_program_has_all_of_it() {
     let found = packages(&[]);
-    PROGRAM.iter().chain(MODEL).chain(&["wgpu"]).for_each(|name| has(&found, name, true));
+    PROGRAM.iter().chain(MODEL).chain(TRACE).chain(&["wgpu"]).for_each(|name| has(&found, name, true));
 }

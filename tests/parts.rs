@@ -5,7 +5,7 @@ mod rig;
 mod support;
 
 use kvarto::backend::{Backend, BackendKind, CpuBackend};
-use kvarto::engine::{Engine, EngineOptions, Event, Input, Output, Registry, SeqId, SeqRows};
+use kvarto::engine::{Engine, EngineOptions, Event, Formats, Input, Output, Registry, SeqId, SeqRows};
 use kvarto::footprint::Estimator;
 use kvarto::profile::Profile;
 use kvarto::shape::{CacheShape, PageGeometry, Side};
@@ -196,13 +196,18 @@ fn further_parts_are_freed_alone_and_the_first_ones_read() {
         assert_eq!(used[1] - used[2], heads * (gone[0] * further(Side::K) + gone[1] * further(Side::V)), "{on}");
         let mut reasons = std::collections::BTreeMap::new();
         while let Some(event) = events.try_next() {
-            if let Event::PageConverted { reason, from, to, .. } = event {
-                *reasons.entry((reason, from, to)).or_insert(0u64) += 1;
+            if let Event::PageConverted { page, reason, from, .. } = event {
+                let of = |(k, v): Formats| (k.to_string(), v.to_string());
+                *reasons.entry((reason.into_owned(), of(from), of(page.formats))).or_insert(0u64) += 1;
             }
         }
         let pair = |k: &str, v: &str| (k.to_string(), v.to_string());
-        assert_eq!(reasons[&("sealed", pair("f16", "f16"), pair("tq3n", "tq3n"))], 6 * heads, "{on}");
-        assert_eq!(reasons[&("further parts", pair("tq3n", "tq3n"), pair("tq2", "tq3n"))], 2 * heads, "{on}");
+        assert_eq!(reasons[&("sealed".to_string(), pair("f16", "f16"), pair("tq3n", "tq3n"))], 6 * heads, "{on}");
+        assert_eq!(
+            reasons[&("further parts".to_string(), pair("tq3n", "tq3n"), pair("tq2", "tq3n"))],
+            2 * heads,
+            "{on}"
+        );
         let stats = engine.stats();
         assert_eq!(stats.pages[&pair("tq3n", "tq2")], heads, "{on}: {stats:?}");
         engine.truncate(seq, P as u32 + 7).expect("a cut in a page of one part and two");

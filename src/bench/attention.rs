@@ -124,6 +124,18 @@ impl AttentionBench {
     /// `Usage` for numbers out of range, what the engine and the device say, and `Device` when the result is wrong: a
     /// speed of wrong numbers is none.
     pub fn run(&self, backend: Box<dyn Backend>) -> Result<AttentionReport> {
+        self.run_watched(backend, |_| Ok(()))
+    }
+
+    /// [`AttentionBench::run`], whose engine is handed to `watch` before anything is in it: to listen, or to record.
+    ///
+    /// # Errors
+    /// As [`AttentionBench::run`], and what `watch` says.
+    pub fn run_watched(
+        &self,
+        backend: Box<dyn Backend>,
+        watch: impl FnOnce(&mut Engine) -> Result<()>,
+    ) -> Result<AttentionReport> {
         self.check()?;
         let group = self.shape.groups[0].clone();
         let rows = self.batch * self.work.rows();
@@ -141,6 +153,7 @@ impl AttentionBench {
             Engine::with_options(backend, self.shape.clone(), self.profile.clone(), self.registry.clone(), options)?;
         let decode: &[u32] = if self.work == Work::Decode { &[1] } else { &[1, 2, 4, 8, 16] };
         engine.warm_up(decode, self.work != Work::Decode)?;
+        watch(&mut engine)?;
         let (kw, vw) = (group.kv_heads * group.k_dim, group.kv_heads * group.v_dim);
         let (qw, ow) = (group.q_heads * group.k_dim, group.q_heads * group.v_dim);
         let mut floats =

@@ -6,6 +6,7 @@ use super::backend::{self, BackendFlags, Chosen};
 use super::cache_flags::CacheFlags;
 use super::models::Bar;
 use super::output::{self, say};
+use super::trace_flags::{EventFlags, Opened, TraceFlags};
 use bytesize::ByteSize;
 use clap::{Args, Subcommand};
 use kvarto::backend::{Backend, Caps};
@@ -88,6 +89,8 @@ struct GenerateFlags {
 struct CommonFlags {
     #[command(flatten)]
     backend: BackendFlags,
+    #[command(flatten)]
+    trace: TraceFlags,
     /// Write JSON
     #[arg(long)]
     json: bool,
@@ -176,6 +179,7 @@ fn attention(flags: &AttentionFlags, work: Work) -> anyhow::Result<(serde_json::
             }
         }
     }
+    let trace = flags.common.trace.open(&EventFlags::default())?;
     let (mut backend, caps) = open(&flags.common)?;
     let copy = copy_bytes_per_s(backend.as_mut(), if caps.software { 64 << 20 } else { 1 << 30 })?;
     let bench = AttentionBench {
@@ -187,7 +191,15 @@ fn attention(flags: &AttentionFlags, work: Work) -> anyhow::Result<(serde_json::
         work,
         repetitions: flags.repetitions,
     };
-    let measured: AttentionReport = bench.run(backend)?;
+    let mut tracing = None;
+    let measured: AttentionReport = bench.run_watched(backend, |engine| {
+        let start = |trace: Opened| trace.with_copy_rate(copy).start(engine, "bench attention", None);
+        tracing = trace.map(start).transpose()?;
+        Ok(())
+    })?;
+    if let Some(tracing) = tracing {
+        tracing.finish();
+    }
     Ok(report::attention(&bench, &flags.shape, &flags.cache, &caps, copy, &measured))
 }
 
@@ -200,7 +212,11 @@ fn generate(flags: &GenerateFlags) -> anyhow::Result<(serde_json::Value, String)
     let gguf = Gguf::open(&path)?;
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
     check_depth(flags.depth, flags.tokens, ModelConfig::from_gguf(&gguf)?.context_length)?;
-    let (backend, caps) = open(&flags.common)?;
+    let mut trace = flags.common.trace.open(&EventFlags::default())?;
+    let (mut backend, caps) = open(&flags.common)?;
+    if let Some(trace) = &mut trace {
+        trace.measure(backend.as_mut());
+    }
     let load = LoadOptions {
         page_tokens: profile.page_tokens,
         context_tokens: flags.depth.saturating_add(flags.tokens),
@@ -208,7 +224,12 @@ fn generate(flags: &GenerateFlags) -> anyhow::Result<(serde_json::Value, String)
         ..LoadOptions::default()
     };
     let mut model = Model::load(&gguf, backend, profile.clone(), registry, &load)?;
+    let start = |trace: Opened| trace.start_model(&mut model, &tokenizer, (&flags.model, &gguf), "bench generate");
+    let tracing = trace.map(start).transpose()?;
     let measured = generation(&mut model, &tokenizer, flags.depth, flags.tokens)?;
+    if let Some(tracing) = tracing {
+        tracing.finish();
+    }
     Ok(report::generation(&flags.model, (&flags.cache, &profile), &caps, flags.tokens, &measured))
 }
 

@@ -10,6 +10,7 @@ use super::models::Bar;
 use super::output::{Out, say};
 use super::report::{bytes, fault, figure};
 use super::sampling_flags::SamplingFlags;
+use super::trace_flags::{EventFlags, Opened, TraceFlags};
 use clap::Args;
 use kvarto::engine::Registry;
 use kvarto::model::chat_template::ChatTemplate;
@@ -43,6 +44,10 @@ pub struct ChatCommand {
     backend: BackendFlags,
     #[command(flatten)]
     cache: CacheFlags,
+    #[command(flatten)]
+    trace: TraceFlags,
+    #[command(flatten)]
+    events: EventFlags,
 }
 
 const HELP: &str = "\
@@ -72,11 +77,17 @@ pub fn run(command: &ChatCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     if let Some(system) = &command.system {
         refuse_control(&tokenizer, system)?;
     }
-    let Chosen { backend, why } = backend::open(&wanted, &command.backend)?;
+    let mut trace = command.trace.open(&command.events)?;
+    let Chosen { mut backend, why } = backend::open(&wanted, &command.backend)?;
+    if let Some(trace) = &mut trace {
+        trace.measure(backend.as_mut());
+    }
     let caps = backend.caps().clone();
     let load = LoadOptions { page_tokens: profile.page_tokens, logit_rows: 1, ..LoadOptions::default() };
     let mut model = Model::load(&gguf, backend, profile, registry, &load)?;
     introduce(&mut model, &caps, &why, &path, verbose);
+    let start = |trace: Opened| trace.start_model(&mut model, &tokenizer, (&command.model, &gguf), "chat");
+    let tracing = trace.map(start).transpose()?;
 
     let cancelled = Arc::new(AtomicBool::new(false));
     let waiting = Arc::new(AtomicBool::new(false));
@@ -97,6 +108,15 @@ pub fn run(command: &ChatCommand, verbose: u8) -> anyhow::Result<ExitCode> {
         current: 0,
         cancelled,
     };
+    let result = talk(&mut chat, &waiting);
+    if let Some(tracing) = tracing {
+        tracing.finish();
+    }
+    result
+}
+
+/// Hears lines until the end.
+fn talk(chat: &mut Chat, waiting: &AtomicBool) -> anyhow::Result<ExitCode> {
     let mut lines = Lines::new()?;
     if lines.terminal() {
         say("say something; /help lists the commands\n");

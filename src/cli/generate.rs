@@ -7,6 +7,7 @@ use super::models::Bar;
 use super::output::{self, Out, say};
 use super::report::{bytes, figure};
 use super::sampling_flags::SamplingFlags;
+use super::trace_flags::{EventFlags, Opened, TraceFlags};
 use clap::{Args, ValueEnum};
 use kvarto::backend::{Caps, Timing};
 use kvarto::engine::Registry;
@@ -50,6 +51,10 @@ pub struct GenerateCommand {
     backend: BackendFlags,
     #[command(flatten)]
     cache: CacheFlags,
+    #[command(flatten)]
+    trace: TraceFlags,
+    #[command(flatten)]
+    events: EventFlags,
     /// What to time, shown at the end
     #[arg(long, value_enum, default_value_t = TimingWord::None)]
     timing: TimingWord,
@@ -101,7 +106,11 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     }
     check_context(ids.len(), command.max_tokens, config.context_length)?;
 
-    let Chosen { backend, why } = backend::open(&wanted, &command.backend)?;
+    let mut trace = command.trace.open(&command.events)?;
+    let Chosen { mut backend, why } = backend::open(&wanted, &command.backend)?;
+    if let Some(trace) = &mut trace {
+        trace.measure(backend.as_mut());
+    }
     let caps = backend.caps().clone();
     let load = LoadOptions {
         page_tokens: profile.page_tokens,
@@ -115,8 +124,10 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
         TimingWord::Steps => Timing::Steps,
         TimingWord::Kernels => Timing::Kernels,
     };
-    model.engine().backend().set_timing(timing)?;
+    model.engine().set_timing(timing)?;
     introduce(&mut model, &caps, &why, &path, verbose);
+    let start = |trace: Opened| trace.start_model(&mut model, &tokenizer, (&command.model, &gguf), "generate");
+    let tracing = trace.map(start).transpose()?;
 
     let seq = model.engine().create()?;
     let quiet = command.json;
@@ -136,6 +147,9 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
         },
         stop_asked,
     );
+    if let Some(tracing) = tracing {
+        tracing.finish();
+    }
     let mut out = out.into_inner();
     if !quiet {
         // What was said stays on its own line, apart from an error.
@@ -238,7 +252,7 @@ fn times(model: &mut Model, timing: TimingWord) -> kvarto::Result<()> {
     if timing == TimingWord::None {
         return Ok(());
     }
-    let mut times = model.engine().backend().take_times()?;
+    let mut times = model.engine().take_times()?;
     times.sort_by_key(|t| std::cmp::Reverse(t.nanoseconds));
     let total: u64 = times.iter().map(|t| t.nanoseconds).sum();
     for t in &times {

@@ -18,6 +18,8 @@ mod plan;
 mod profiles;
 mod report;
 mod sampling_flags;
+mod trace;
+mod trace_flags;
 
 use clap::{Parser, Subcommand};
 use kvarto::ErrorKind;
@@ -51,6 +53,8 @@ enum Command {
     Calibrate(calibrate::CalibrateCommand),
     /// What a cache takes by context, and the context that a budget holds
     Plan(plan::PlanCommand),
+    /// Look into traces of what a cache did, check them, and write them for other tools
+    Trace(trace::TraceCommand),
     /// Measure attention (checked first) and generation (timed only)
     Bench(bench::BenchCommand),
     /// Judge caches: perplexity, divergence from dense, many profiles in one table
@@ -89,6 +93,7 @@ pub fn main() -> ExitCode {
         Command::Profiles(command) => (command.json(), profiles::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Calibrate(command) => (command.json, calibrate::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Plan(command) => (command.json, plan::run(&command).map(|()| ExitCode::SUCCESS)),
+        Command::Trace(command) => (command.json(), trace::run(&command)),
         Command::Bench(command) => (command.json(), bench::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Eval(command) => (command.json(), eval::run(&command)),
         Command::Doctor(command) => (command.json, doctor::run(&command)),

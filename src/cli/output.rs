@@ -24,8 +24,13 @@ impl Out {
 
     /// Writes `text` as it is, at once; nothing after a failure.
     pub fn write(&mut self, text: &str) {
+        self.write_bytes(text.as_bytes());
+    }
+
+    /// Writes bytes as they are; nothing after a failure.
+    pub fn write_bytes(&mut self, bytes: &[u8]) {
         if self.fault.is_none() {
-            self.fault = self.target.write_all(text.as_bytes()).and_then(|()| self.target.flush()).err();
+            self.fault = self.target.write_all(bytes).and_then(|()| self.target.flush()).err();
         }
     }
 

@@ -5,8 +5,7 @@ use super::moves::{Reopened, copies};
 use super::sequence::{Pin, Rows};
 use super::{Engine, Event, SeqId, beyond, unknown};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::FormatId;
-use crate::page::{PageId, flags};
+use crate::page::flags;
 
 impl Engine {
     /// A sequence with the same tokens, sharing every page until one of the two writes.
@@ -16,7 +15,7 @@ impl Engine {
     pub fn fork(&mut self, seq: SeqId) -> Result<SeqId> {
         let at_tokens = self.sequence(seq)?.logical;
         let id = self.share(seq)?;
-        self.listeners.send(Event::SequenceForked { sequence: id, from: seq, at_tokens });
+        self.announce_fork(id, seq, at_tokens);
         Ok(id)
     }
 
@@ -39,13 +38,12 @@ impl Engine {
         }
         self.check_window("fork_at", seq, logical)?;
         let id = self.share(seq)?;
+        // Before what the cut does to it; a fork that is refused was made and ended.
+        self.announce_fork(id, seq, logical);
         match self.truncate(id, logical) {
-            Ok(()) => {
-                self.listeners.send(Event::SequenceForked { sequence: id, from: seq, at_tokens: logical });
-                Ok(id)
-            }
+            Ok(()) => Ok(id),
             Err(error) => {
-                self.forget(id)?;
+                self.release(id)?;
                 Err(error)
             }
         }
@@ -58,12 +56,15 @@ impl Engine {
     pub fn release(&mut self, seq: SeqId) -> Result<()> {
         self.forget(seq)?;
         self.listeners.send(Event::SequenceReleased { sequence: seq });
+        self.announce_freed("released");
+        self.announce_memory();
         Ok(())
     }
 
     fn forget(&mut self, seq: SeqId) -> Result<()> {
         self.asked = None;
         let Some(sequence) = self.sequences.remove(&seq) else { return Err(unknown(seq)) };
+        self.note_freed();
         for (index, rows) in sequence.groups.iter().enumerate() {
             rows.all().for_each(|page| self.groups[index].pool.release(page));
             self.drop_stale(index);
@@ -128,8 +129,14 @@ impl Engine {
                 "use truncate to take tokens back",
             ));
         }
-        sequence.committed = n;
-        self.free_behind(seq)
+        let grown = std::mem::replace(&mut sequence.committed, n) < n;
+        if grown && !self.listeners.is_empty() {
+            self.listeners.send(Event::SequenceCommitted { sequence: seq, tokens: n });
+        }
+        self.note_freed();
+        self.free_behind(seq)?;
+        self.announce_memory();
+        Ok(())
     }
 
     /// Keeps the first `logical` tokens. Within a sealed page, a new open page is made of its decoded tokens; the
@@ -151,7 +158,11 @@ impl Engine {
             self.roll_back(journal);
             return Err(error);
         }
+        self.note_freed();
         self.announce_reopened(&journal);
+        if !self.listeners.is_empty() {
+            self.listeners.send(Event::SequenceTruncated { sequence: seq, tokens: logical });
+        }
         journal.accept(&mut self.groups);
         let sequence = self.sequence_mut(seq)?;
         sequence.logical = logical;
@@ -188,6 +199,8 @@ impl Engine {
                 self.mark_pins(index, &rows, whole);
             }
         }
+        self.announce_freed("truncated");
+        self.announce_memory();
         Ok(())
     }
 
@@ -210,8 +223,12 @@ impl Engine {
                 }
             }
         }
-        sequence.pins.push(Pin { range, reason: reason.into() });
+        sequence.pins.push(Pin { range: range.clone(), reason: reason.into() });
         self.asked = None;
+        if !self.listeners.is_empty() {
+            let reason = reason.to_string().into();
+            self.listeners.send(Event::TokensPinned { sequence: seq, tokens: range, reason });
+        }
         Ok(())
     }
 
@@ -225,8 +242,11 @@ impl Engine {
         if range.start >= range.end {
             return Err(Error::new(ErrorKind::Shape, format!("anchor {range:?} holds no token"), "give start < end"));
         }
-        self.sequence_mut(seq)?.anchors.push(range);
+        self.sequence_mut(seq)?.anchors.push(range.clone());
         self.asked = None;
+        if !self.listeners.is_empty() {
+            self.listeners.send(Event::TokensAnchored { sequence: seq, tokens: range });
+        }
         Ok(())
     }
 
@@ -257,6 +277,7 @@ impl Engine {
                 let fresh = group.with_pool(self.backend.as_mut(), |pool, backing| {
                     pool.allocate(k, v, (page * size) as u32, backing)
                 })?;
+                group.note_row(fresh, row);
                 group.pool.edit(fresh, |d| {
                     d.valid_tokens = keep as u16;
                     d.flags |= flags::REOPENED;
@@ -279,16 +300,34 @@ impl Engine {
             let Done::Reopened { seq, group, row, at, old } = done else { continue };
             self.counters.reopened += 1;
             let Some(page) = self.sequences.get(seq).and_then(|s| s.groups[*group].page(*row, *at)) else { continue };
-            let pool = &self.groups[*group].pool;
-            let names = |id: PageId| {
-                let d = &pool.page(id).descriptor;
-                let name = |id: FormatId| self.registry.formats.get(id).map_or("?".into(), |f| f.name().to_string());
-                (name(d.k_format), name(d.v_format))
-            };
-            let generation = pool.page(page).descriptor.generation;
-            let (from, to) = (names(*old), names(page));
-            let event = Event::PageConverted { group: *group, page: page.0, from, to, generation, reason: "reopened" };
-            self.listeners.send(event);
+            if self.listeners.is_empty() {
+                continue;
+            }
+            let (page, copy_of) = (self.facts(*group, page), Some(old.0));
+            self.listeners.send(Event::PageAllocated { sequence: *seq, page, copy_of, reason: "reopened".into() });
         }
+    }
+
+    /// Tells a fork, and the pages that it shares.
+    fn announce_fork(&mut self, id: SeqId, from: SeqId, at_tokens: u32) {
+        if self.listeners.is_empty() {
+            return;
+        }
+        self.listeners.send(Event::SequenceForked { sequence: id, from, at_tokens });
+        for group in 0..self.groups.len() {
+            let of = &self.groups[group];
+            let end = (at_tokens as usize).div_ceil(of.shape.page_tokens);
+            let Some(held) = self.sequences.get(&id).map(|sequence| &sequence.groups[group]) else { continue };
+            let rows = (0..held.pages.len()).flat_map(|row| held.numbered(row, 0..end));
+            let (pages, bytes) =
+                rows.fold((0, 0), |(pages, bytes), (_, page)| (pages + 1, bytes + of.page_bytes(page)));
+            self.listeners.send(Event::PagesShared { sequence: id, from, group, pages, bytes });
+        }
+    }
+
+    /// From here on pools remember what is freed, if anybody wants to hear of it.
+    fn note_freed(&mut self) {
+        let listened = self.listened();
+        self.groups.iter_mut().for_each(|group| group.pool.note_freed(listened));
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod pipelines;
 mod policies;
 mod prepare;
 mod registry;
+mod samples;
 mod sequence;
 mod settled;
 mod sides;
@@ -21,16 +22,20 @@ mod storage;
 mod taps;
 mod window;
 
-pub use events::{Event, Subscription};
+pub use events::{
+    Event, Formats, GroupFacts, HeldPages, KernelShare, MassFacts, MemoryClasses, Next, PageFacts, PageSet, ReadFacts,
+    Reads, SequenceFacts, SequenceRows, SideBytes, Snapshot, StepFacts, Subscription, Timed, TokenPiece, Word,
+};
 pub(crate) use inspect::StoredPage;
 pub use registry::Registry;
+pub use samples::PageSampling;
 pub use sequence::{Lengths, SeqId};
 pub use stats::{Memory, Routes, Stats};
 pub use step::{Input, Output, Step, StepReport};
 pub use storage::AttentionOptions;
 pub use taps::{TapCall, TapMemory, TapPlanes};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, KernelTime, Timing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::needs::{TapOffer, Taps, Wanted};
 use crate::page::Budget;
@@ -110,6 +115,15 @@ pub struct Engine {
     user_buffers: taps::UserBuffers,
     /// Finished steps with rows so far.
     tap_steps: u64,
+    /// How the backend times, and the times taken for listeners that nobody else has asked for yet.
+    timing: Timing,
+    times: BTreeMap<&'static str, KernelTime>,
+    /// Names of formats by id, for events.
+    format_names: Vec<Option<Arc<str>>>,
+    budget_bytes: Option<u64>,
+    samples: samples::Samples,
+    /// Bytes by class that listeners know of.
+    told_memory: Option<MemoryClasses>,
 }
 
 impl Engine {
@@ -152,6 +166,11 @@ impl Engine {
                 }
             }
         }
+        let mut format_names: Vec<Option<Arc<str>>> = Vec::new();
+        for (id, format) in registry.formats.iter() {
+            format_names.resize(format_names.len().max(usize::from(id.0) + 1), None);
+            format_names[usize::from(id.0)] = Some(format.name().into());
+        }
         Ok(Engine {
             pending: vec![Vec::new(); groups.len()],
             backend,
@@ -173,6 +192,12 @@ impl Engine {
             taps,
             user_buffers: taps::UserBuffers::new(),
             tap_steps: 0,
+            timing: Timing::None,
+            times: BTreeMap::new(),
+            format_names,
+            budget_bytes: options.kv_budget_bytes,
+            samples: samples::Samples::default(),
+            told_memory: None,
         })
     }
 
@@ -285,11 +310,6 @@ impl Engine {
         self.sequences.keys().copied()
     }
 
-    /// Listens; at most `bound` events wait, further ones are dropped and counted.
-    pub fn subscribe(&mut self, bound: usize) -> Subscription {
-        self.listeners.subscribe(bound)
-    }
-
     /// Begins a step: seals due pages, reserves the rows' pages and plans the work.
     ///
     /// # Errors
@@ -312,10 +332,15 @@ impl Engine {
         // A failure since the last step would void this one as well.
         self.backend.poll().inspect_err(|error| self.note(error))?;
         self.before_step().inspect_err(|error| self.note(error))?;
-        self.groups.iter_mut().for_each(|g| g.pool.reclaim());
+        let (began_ns, listened) = (self.listeners.now(), self.listened());
+        self.groups.iter_mut().for_each(|g| {
+            g.pool.reclaim();
+            g.pool.note_freed(listened);
+        });
         let mut journal = journal::Journal::default();
         match self.prepare_step(rows, &mut journal) {
             Ok(mut prepared) => {
+                prepared.began_ns = began_ns;
                 prepared.tokens = tokens.iter().map(|ids| ids.map(<[u32]>::to_vec)).collect();
                 Ok(Step::new(self, prepared, journal))
             }

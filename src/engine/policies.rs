@@ -121,15 +121,16 @@ impl Engine {
                 // Nothing is moved, so nothing is put off.
                 Move::Evict { sequence, layer, kv_head, page, reason } => {
                     let Target { seq, group, row, at, id } = self.target(sequence, layer, kv_head, page)?;
+                    if !self.listeners.is_empty() {
+                        let page = self.facts(group, id);
+                        events.push(Event::PageEvicted { sequence: seq, page, reason: reason.into() });
+                    }
                     let place = self.sequence_mut(seq)?.groups[group].place_mut(row, at);
                     if let Some(place) = place {
                         *place = None;
                     }
                     journal.0.push(Done::Evicted { seq, group, row, at, page: id });
                     sum.evicted += 1;
-                    if !self.listeners.is_empty() {
-                        events.push(Event::PageEvicted { sequence: seq, group, page: id.0, number: at, reason });
-                    }
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use super::journal::{Done, Journal};
 use super::moves::{Transfer, copies, transfers};
+use super::samples::Mass;
 use super::sequence::Sequence;
 use super::storage::Group;
 use super::{Engine, Event, SeqId, SeqRows, beyond, unknown};
@@ -26,6 +27,11 @@ pub(super) struct Prepared {
     pub transfers: Vec<[Vec<Transfer>; 2]>,
     /// What listeners will hear when the step is done.
     pub events: Vec<Event>,
+    /// When it began, in nanoseconds since the engine was made.
+    pub began_ns: u64,
+    /// Attention by page, where it is gathered in this step: every page is a work item of its own then.
+    pub sampled: bool,
+    pub mass: Mass,
     /// What the policy moved.
     pub policy: super::policies::Moved,
 }
@@ -55,6 +61,7 @@ impl Engine {
                 ));
             }
         }
+        let sampled = self.samples_mass(rows);
         let mut events = Vec::new();
         let mut moved: Vec<[Vec<Transfer>; 2]> = Vec::with_capacity(self.groups.len());
         for group in 0..self.groups.len() {
@@ -65,7 +72,7 @@ impl Engine {
         // What the rows need comes first: conversions make do with the room that is left, or wait.
         for r in rows {
             for (group, moves) in moved.iter_mut().enumerate() {
-                self.reserve(r, group, journal, &mut moves[1])?;
+                self.reserve(r, group, journal, &mut moves[1], &mut events)?;
             }
         }
         self.counters.deferred = 0;
@@ -96,18 +103,34 @@ impl Engine {
                 sequence.committed = sequence.logical;
             }
         }
-        let plans =
-            (0..self.groups.len()).map(|g| self.plan_group(g, rows, &plan_sequences[g])).collect::<Result<_>>()?;
+        let plans = (0..self.groups.len())
+            .map(|g| self.plan_group(g, rows, &plan_sequences[g], sampled))
+            .collect::<Result<_>>()?;
         let rows = rows.to_vec();
-        Ok(Prepared { rows, tokens: Vec::new(), total_rows: row_start, plans, transfers: moved, events, policy })
+        Ok(Prepared {
+            rows,
+            tokens: Vec::new(),
+            total_rows: row_start,
+            plans,
+            transfers: moved,
+            events,
+            began_ns: 0,
+            sampled,
+            mass: Mass::default(),
+            policy,
+        })
     }
 
-    fn plan_group(&self, index: usize, rows: &[SeqRows], sequences: &[PlanSequence]) -> Result<StepPlan> {
+    fn plan_group(
+        &self,
+        index: usize,
+        rows: &[SeqRows],
+        sequences: &[PlanSequence],
+        page_items: bool,
+    ) -> Result<StepPlan> {
         let group = &self.groups[index];
         let held = rows.iter().map(|r| self.sequence(r.seq)).collect::<Result<Vec<_>>>()?;
         let caps = self.backend.caps();
-        let binding = caps.max_binding_bytes.min(caps.max_buffer_bytes);
-        let most = |floats: usize| usize::try_from(binding / (floats as u64 * 4)).unwrap_or(usize::MAX);
         let limits = Limits {
             layers: group.shape.layers.len(),
             kv_heads: group.shape.kv_heads,
@@ -116,12 +139,25 @@ impl Engine {
             window: group.window,
             target_items: caps.target_workgroups as usize,
             tile_rows: super::pipelines::tile_rows(caps.kind),
-            max_partials: most(group.attention.partial_floats()).min(1 << 20),
-            max_rows: most(group.attention.q_heads() * group.attention.query_floats()),
+            max_partials: self.most_partials(group),
+            max_rows: self.most_in_binding(group.attention.q_heads() * group.attention.query_floats()),
+            page_items,
         };
         let source =
             Source { group, index, sequences: &held, selector: self.selector.as_ref(), profile: &self.profile };
         Ok(plan::build(&limits, sequences, &source))
+    }
+
+    /// Records of `floats` numbers that one binding holds.
+    fn most_in_binding(&self, floats: usize) -> usize {
+        let caps = self.backend.caps();
+        let binding = caps.max_binding_bytes.min(caps.max_buffer_bytes);
+        usize::try_from(binding / (floats as u64 * 4)).unwrap_or(usize::MAX)
+    }
+
+    /// Partial states that a group's workspace holds at once.
+    pub(super) fn most_partials(&self, group: &Group) -> usize {
+        self.most_in_binding(group.attention.partial_floats()).min(1 << 20)
     }
 
     /// Seals the pages of `seq` that are full, older than every owner's exact tail and outside the sink.
@@ -224,14 +260,12 @@ impl Engine {
         journal.0.push(Done::Changed { group: index, change });
         moves.extend(transfers(&change.old, &change.new, u32::from(change.before.valid_tokens)));
         if !self.listeners.is_empty() {
-            let name = |id: FormatId| self.registry.formats.get(id).map_or("?".into(), |f| f.name().to_string());
+            let group = &self.groups[index];
             events.push(Event::PageConverted {
-                group: index,
-                page: id.0,
-                from: (name(change.old.k.0), name(change.old.v.0)),
-                to: (name(k), name(v)),
-                generation: change.before.generation.wrapping_add(1),
-                reason,
+                page: self.facts(index, id),
+                from: self.names(change.old.k.0, change.old.v.0),
+                from_bytes: group.side_pair_bytes(change.old.k.0, change.old.v.0),
+                reason: reason.into(),
             });
         }
         Ok(())
@@ -260,7 +294,14 @@ impl Engine {
     }
 
     /// Makes room for a sequence's new rows: a copy of a shared tail page, then new pages.
-    fn reserve(&mut self, r: &SeqRows, index: usize, journal: &mut Journal, moves: &mut Vec<Transfer>) -> Result<()> {
+    fn reserve(
+        &mut self,
+        r: &SeqRows,
+        index: usize,
+        journal: &mut Journal,
+        moves: &mut Vec<Transfer>,
+        events: &mut Vec<Event>,
+    ) -> Result<()> {
         if r.rows == 0 {
             return Ok(());
         }
@@ -283,6 +324,7 @@ impl Engine {
                         let fresh = self.groups[index].with_pool(self.backend.as_mut(), |pool, backing| {
                             pool.allocate(k, v, first_position, backing)
                         })?;
+                        self.groups[index].note_row(fresh, row);
                         let sequence = self.sequences.get_mut(&r.seq).ok_or_else(|| unknown(r.seq))?;
                         let rows = &mut sequence.groups[index];
                         if let (Some(old), Some(place)) = (shared, rows.page_mut(row, page)) {
@@ -293,6 +335,15 @@ impl Engine {
                         } else {
                             rows.pages[row].push(Some(fresh));
                             journal.0.push(Done::Pushed { seq: r.seq, group: index, row });
+                        }
+                        if !self.listeners.is_empty() {
+                            let reason = if shared.is_some() { "copied" } else { "rows" };
+                            events.push(Event::PageAllocated {
+                                sequence: r.seq,
+                                page: self.facts(index, fresh),
+                                copy_of: shared.map(|old| old.0),
+                                reason: reason.into(),
+                            });
                         }
                         fresh
                     }

@@ -4,6 +4,7 @@ use crate::page::{ContentKey, PageId};
 
 /// Names a sequence of an engine; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct SeqId(pub u64);
 
 /// A sequence's pages in one cache group.

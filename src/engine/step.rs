@@ -65,6 +65,10 @@ pub struct Step<'e> {
     submission: Option<SubmissionId>,
     /// The backend's count of splits when the step began.
     splits_before: u64,
+    /// Whether work is in an encoder of the caller's.
+    foreign: bool,
+    /// Bytes that its transfers read and wrote, once it is closed.
+    moved_bytes: u64,
 }
 
 impl<'e> Step<'e> {
@@ -83,6 +87,8 @@ impl<'e> Step<'e> {
             executed: false,
             submission: None,
             splits_before,
+            foreign: false,
+            moved_bytes: 0,
         }
     }
 
@@ -327,6 +333,8 @@ impl<'e> Step<'e> {
         self.watch(begun)?;
         let Some(backend) = self.engine.backend.as_wgpu() else { return Ok(()) };
         self.executed = true;
+        // What the caller has yet to submit cannot be read back.
+        (self.foreign, self.prepared.sampled) = (true, false);
         let recording = std::mem::take(&mut self.recording);
         backend.record_into(&recording, encoder).inspect_err(|error| self.engine.broken = Some(error.clone()))
     }

@@ -92,6 +92,8 @@ pub(super) struct Group {
     /// What content keys call the bases of K and V.
     pub basis_ids: [String; 2],
     pub pool: Pool,
+    /// Rows (`layer in group × KV heads + KV head`) that pages belong to, by id.
+    row_of: Vec<u32>,
     pub codecs: BTreeMap<(Side, FormatId), CodecUse>,
     /// Formats of open pages, by `layer in group × KV heads + KV head`; those of a layer are alike.
     pub open: Vec<(FormatId, FormatId)>,
@@ -254,6 +256,7 @@ impl Group {
                 (0, pool) => pool,
                 (bytes, pool) => pool.with_records(SlotSpec { bytes, first_slots: first_records }),
             },
+            row_of: Vec::new(),
             planes,
             records: Vec::new(),
             codecs,
@@ -313,6 +316,30 @@ impl Group {
     pub fn with_pool<T>(&mut self, backend: &mut dyn Backend, act: impl FnOnce(&mut Pool, &mut dyn Backing) -> T) -> T {
         let mut backing = Segments { segments: &mut self.segments, records: &mut self.records, backend };
         act(&mut self.pool, &mut backing)
+    }
+
+    /// Remembers the row that a new page belongs to.
+    pub fn note_row(&mut self, id: crate::page::PageId, row: usize) {
+        let at = id.0 as usize;
+        self.row_of.resize(self.row_of.len().max(at + 1), 0);
+        // Layers and heads are far fewer than 2^32.
+        self.row_of[at] = row as u32;
+    }
+
+    /// The row that a page belongs to.
+    pub fn row_of(&self, id: crate::page::PageId) -> usize {
+        self.row_of.get(id.0 as usize).map_or(0, |&row| row as usize)
+    }
+
+    /// Bytes of both sides of a page in these formats.
+    pub fn side_pair_bytes(&self, k: FormatId, v: FormatId) -> u64 {
+        self.pool.side_bytes(Side::K, k) + self.pool.side_bytes(Side::V, v)
+    }
+
+    /// Bytes of a live page's slots.
+    pub fn page_bytes(&self, id: crate::page::PageId) -> u64 {
+        let d = &self.pool.page(id).descriptor;
+        self.side_pair_bytes(d.k_format, d.v_format)
     }
 
     /// The buffer of a segment.

@@ -41,6 +41,7 @@ impl Engine {
                 self.mark_pins(index, &gone, before);
             }
             self.listeners.send(Event::PagesLeftBehind { sequence: seq, group: index, pages: before..first });
+            self.announce_freed("left behind");
         }
         Ok(())
     }

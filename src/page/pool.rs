@@ -70,6 +70,8 @@ pub struct Pool {
     max_segment_bytes: u64,
     budget: Budget,
     used_bytes: u64,
+    /// Pages that nobody holds any more and the bytes of their slots, where somebody wants to hear of it.
+    freed: Option<Vec<(PageId, u64)>>,
 }
 
 /// How one side and format is laid into segments.
@@ -100,6 +102,7 @@ impl Pool {
             max_segment_bytes,
             budget: budget.into(),
             used_bytes: 0,
+            freed: None,
         }
     }
 
@@ -182,11 +185,25 @@ impl Pool {
         if page.references == 0
             && let Some((slots, side)) = self.forget(id)
         {
+            if self.freed.is_some() {
+                let bytes = slots.all().map(|(key, _)| self.slot_size(key.side, key.format)).sum();
+                self.freed.get_or_insert_default().push((id, bytes));
+            }
             self.retiring.push(slots);
             if let Some(records) = &mut self.records {
                 records.retire(side);
             }
         }
+    }
+
+    /// Whether pages that go from here on are remembered for [`Pool::take_freed`].
+    pub(crate) fn note_freed(&mut self, wanted: bool) {
+        self.freed = wanted.then(|| self.freed.take().unwrap_or_default());
+    }
+
+    /// Pages that nobody holds any more since the last call, with the bytes of their slots.
+    pub(crate) fn take_freed(&mut self) -> Vec<(PageId, u64)> {
+        self.freed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Frees a page that no step has seen yet.

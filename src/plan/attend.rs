@@ -121,6 +121,7 @@ fn items(limits: &Limits, entries: &[Entry], source: &dyn PageSource, lists: &[L
         let pages_per_item = totals[class].div_ceil(target).max(enough.min(most));
         let pages_per_item = pages_per_item.max(LEAST_TOKENS / limits.page_tokens).max(1);
         // Even shares: 33 pages at 32 an item are two items of 17 and 16, not of 32 and 1.
+        let pages_per_item = if limits.page_items { 1 } else { pages_per_item };
         let share = ids.len().div_ceil(ids.len().div_ceil(pages_per_item));
         let starts = (0..ids.len()).step_by(share);
         items.extend(starts.map(|s| Item { list: at, ids: s..(s + share).min(ids.len()) }));

@@ -197,6 +197,7 @@ mod tests {
             tile_rows: 8,
             max_partials: 10_000,
             max_rows: 10_000,
+            page_items: false,
         }
     }
 

@@ -94,6 +94,8 @@ pub struct Limits {
     pub max_partials: usize,
     /// Most rows whose prepared queries the workspace holds at once.
     pub max_rows: usize,
+    /// Whether every page is an item of its own, so that partial states are those of pages.
+    pub page_items: bool,
 }
 
 /// Items of one class and route.

@@ -92,6 +92,7 @@ mod tests {
             tile_rows: 8,
             max_partials: 100,
             max_rows: 100,
+            page_items: false,
         };
         let pages = || (0..2).map(|h| (0..9).map(|p| Some(PageId(h * 100 + p))).collect()).collect();
         let sequences = [

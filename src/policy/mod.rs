@@ -12,7 +12,7 @@ pub use registry::{MakePolicy, PolicyRegistry};
 pub use streaming::Streaming;
 
 use crate::backend::Backend;
-use crate::engine::{SeqId, TapCall, TapMemory};
+use crate::engine::{MassFacts, SeqId, TapCall, TapMemory};
 use crate::error::Result;
 use crate::needs::{Needs, untaken};
 use crate::parameters::Parameters;
@@ -165,6 +165,10 @@ pub trait Policy: Send {
     fn before_step(&mut self, _memory: &mut TapMemory<'_>) -> Result<()> {
         Ok(())
     }
+
+    /// Is told the attention that pages got in a sampled step ([`crate::engine::Engine::sample_mass`]), a layer of a
+    /// sequence at a time.
+    fn sampled(&mut self, _mass: &MassFacts) {}
 
     /// Asked after [`Policy::decide`]: tokens that every sequence may gain before it would answer otherwise about the
     /// same pages in the same formats. It is not asked again until then, unless pages, marks or the step's sequences

@@ -89,10 +89,11 @@ fn limited(outcomes: &mut (u32, u32), backend: CpuBackend) -> u64 {
         Registry::builtin(),
         EngineOptions::default(),
     );
-    let Ok(engine) = made else {
+    let Ok(mut engine) = made else {
         outcomes.1 += 1;
         return 0;
     };
+    let mirror = crate::mirror::Mirror::of(&mut engine);
     let mut rig = Rig {
         engine,
         held: Default::default(),
@@ -101,6 +102,7 @@ fn limited(outcomes: &mut (u32, u32), backend: CpuBackend) -> u64 {
         rewind: 0,
         tolerance: 0.4,
         worst: 0.0,
+        mirror,
     };
     let mut ids = vec![rig.create()];
     for n in 0..14u32 {

@@ -1,4 +1,5 @@
 //! The engine through its public interface, on the CPU, against a host model that keeps exact rows.
+#![cfg(feature = "trace")]
 
 mod anchors;
 mod budget;
@@ -12,6 +13,7 @@ mod footprint;
 #[path = "../support/hooked.rs"]
 mod hooked;
 mod keys;
+mod mirror;
 mod model;
 mod random;
 mod rounds;

@@ -1,5 +1,6 @@
 //! An engine, and what it should hold: every sequence's exact rows on the host, attention over them in f64.
 
+use super::mirror::Mirror;
 use kvarto::backend::CpuBackend;
 use kvarto::conformance::reference;
 use kvarto::engine::{AttentionOptions, Engine, EngineOptions, Input, Output, Registry, SeqId, SeqRows, Step};
@@ -107,6 +108,7 @@ pub struct Rig {
     /// Largest error allowed of an output, in units of the values' size.
     pub tolerance: f64,
     pub worst: f64,
+    pub mirror: Mirror,
 }
 
 pub fn profile(kv: &str, tail: usize, sink: usize) -> Profile {
@@ -129,8 +131,10 @@ impl Rig {
         seed: u64,
     ) -> Rig {
         let (attention, rewind) = (options.attention.clone(), options.rewind_tokens);
-        let engine = Engine::with_options(Box::new(backend), shape, profile, registry, options).unwrap();
-        Rig { engine, held: BTreeMap::new(), rng: Rng(seed), options: attention, rewind, tolerance, worst: 0.0 }
+        let mut engine = Engine::with_options(Box::new(backend), shape, profile, registry, options).unwrap();
+        let mirror = Mirror::of(&mut engine);
+        let held = BTreeMap::new();
+        Rig { engine, held, rng: Rng(seed), options: attention, rewind, tolerance, worst: 0.0, mirror }
     }
 
     pub fn create(&mut self) -> SeqId {
@@ -198,6 +202,7 @@ impl Rig {
 
     /// What must hold at every moment.
     pub fn check(&mut self) {
+        self.mirror.check(&self.engine);
         let memory = self.engine.memory();
         assert_eq!(self.engine.backend().allocated_bytes(), memory.allocated(), "{memory:?}");
         let known: Vec<SeqId> = self.engine.sequences().collect();

@@ -118,9 +118,12 @@ fn truncation_in_sealed_pages_reopens_them_and_says_so() {
     rig.step(&[(a, 1, true), (b, 5, true), (c, 30, true)]).unwrap();
     rig.step(&[(c, 1, true), (a, 1, true), (b, 20, true)]).unwrap();
     let heard: Vec<Event> = std::iter::from_fn(|| events.try_next()).collect();
-    assert!(heard.iter().any(|e| matches!(e, Event::PageConverted { reason: "reopened", .. })));
+    let reopened =
+        |e: &Event| matches!(e, Event::PageAllocated { reason, copy_of: Some(_), .. } if reason == "reopened");
+    assert!(heard.iter().any(reopened));
     assert!(heard.iter().any(|e| matches!(e, Event::SequenceForked { at_tokens: 41, .. })));
-    assert_eq!(heard.iter().filter(|e| matches!(e, Event::PageConverted { reason: "sealed", .. })).count(), 5 + 2);
+    let sealed = |e: &&Event| matches!(e, Event::PageConverted { reason, .. } if reason == "sealed");
+    assert_eq!(heard.iter().filter(sealed).count(), 5 + 2);
     rig.check();
     // Pages that wait for a step are let go with their sequence.
     rig.truncate(a, 70).unwrap();

@@ -141,12 +141,12 @@ fn drafts_let_nothing_go_until_they_are_committed() {
     rig.truncate(a, 60).unwrap();
     rig.step(&[(a, 70, false)]).unwrap();
     rig.check();
-    let events = rig.engine.subscribe(10);
+    let events = rig.engine.subscribe(100);
     rig.commit(a);
     // 130 − 40 lies in page 5.
     assert_eq!(rig.engine.held(a).unwrap()[0], 80..130);
     let wanted = Event::PagesLeftBehind { sequence: a, group: 0, pages: 1..5 };
-    assert_eq!(events.try_next(), Some(wanted));
+    assert!(std::iter::from_fn(|| events.try_next()).any(|event| event == wanted));
     rig.step(&[(a, 1, true)]).unwrap();
     rig.check();
 }

@@ -56,7 +56,7 @@ pub struct Run {
     /// Of the last step.
     pub read_bytes: u64,
     /// Conversions by reason.
-    pub reasons: BTreeMap<&'static str, usize>,
+    pub reasons: BTreeMap<String, usize>,
 }
 
 /// Runs `test` on the CPU and on Vulkan, or says why not there.
@@ -179,7 +179,7 @@ pub fn check(backend: Box<dyn Backend>, plan: &Plan<'_>, on: &str) -> Run {
     let mut reasons = BTreeMap::new();
     while let Some(event) = events.try_next() {
         if let Event::PageConverted { reason, .. } = event {
-            *reasons.entry(reason).or_default() += 1;
+            *reasons.entry(reason.into_owned()).or_default() += 1;
         }
     }
     assert_eq!(events.dropped(), 0);

@@ -7,7 +7,7 @@ use super::session::Opened;
 use kvarto::Result;
 use kvarto::engine::Registry;
 use kvarto::eval::needle::{Verdict, batches, grid, json, markdown};
-use kvarto::eval::{Candidate, Subject, needle_file, plot};
+use kvarto::eval::{Candidate, needle_file, plot};
 use serde_json::json as value;
 
 /// Runs the command; the text for standard output.

@@ -1,7 +1,9 @@
 //! How a step ends: finished, dropped after work ran, or dropped before.
 
 use super::{Step, StepReport};
-use crate::engine::{Event, SeqRows, journal::Done};
+use crate::engine::events::{StepFacts, sequence_rows};
+use crate::engine::journal::{Done, Journal};
+use crate::engine::{Event, SeqRows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Route;
 
@@ -33,6 +35,7 @@ impl Step<'_> {
             }
         };
         let taps = self.check_taps();
+        let samples = self.page_samples()?;
         let rows = std::mem::take(&mut self.prepared.rows);
         self.close();
         if let Err(error) = taps {
@@ -58,6 +61,10 @@ impl Step<'_> {
             engine.counters.decode_steps += 1;
             engine.counters.read_bits_sum += read_bytes as f64 * 8.0 / values.max(1) as f64;
         }
+        let reads = match engine.listened() {
+            true => engine.read_facts(engine.counters.steps, &rows, &self.prepared.plans),
+            false => Vec::new(),
+        };
         // After the figures, which are those of the step; and only now, when no row of it can be taken back.
         for (at, r) in rows.iter().enumerate() {
             engine.learn(r, self.prepared.tokens.get(at).and_then(Option::as_deref))?;
@@ -71,8 +78,37 @@ impl Step<'_> {
             splits: engine.backend.splits() - self.splits_before,
         };
         engine.tap_steps += u64::from(report.rows > 0);
-        engine.listeners.send(Event::StepDone { step: report.step, rows: report.rows, read_bytes });
+        if engine.listened() {
+            let facts = StepFacts {
+                step: report.step,
+                rows: report.rows,
+                read_bytes,
+                host_ns: engine.listeners.now().saturating_sub(self.prepared.began_ns),
+                moved_bytes: self.moved_bytes,
+                policy_ns: u64::try_from(self.prepared.policy.time.as_nanos()).unwrap_or(u64::MAX),
+                waiting_moves: engine.counters.policy.put_off + engine.counters.deferred,
+                splits: report.splits,
+                sequences: sequence_rows(engine, &rows),
+            };
+            engine.announce_step(facts, reads)?;
+            samples.into_iter().for_each(|event| engine.announce(event));
+        }
+        engine.announce_mass(report.step, std::mem::take(&mut self.prepared.mass));
         Ok(report)
+    }
+
+    /// What its pages hold, of those that are sampled.
+    fn page_samples(&mut self) -> Result<Vec<Event>> {
+        if self.foreign || !self.engine.listened() {
+            return Ok(Vec::new());
+        }
+        let changed = self.journal.iter().flat_map(|journal| &journal.0).filter_map(|done| match done {
+            Done::Changed { group, change } => Some((*group, *change)),
+            _ => None,
+        });
+        let changed: Vec<_> = changed.collect();
+        let samples = self.engine.page_samples(&changed);
+        self.watch(samples)
     }
 
     /// The step happened: replaced pages go, slots retire.
@@ -93,8 +129,9 @@ impl Step<'_> {
         policy.put_off = done.put_off;
         policy.time += done.time;
         for (group, moved) in engine.groups.iter().zip(&self.prepared.transfers) {
-            engine.counters.moved_bytes += moved.iter().flatten().map(|t| t.bytes(&group.pool)).sum::<u64>();
+            self.moved_bytes += moved.iter().flatten().map(|t| t.bytes(&group.pool)).sum::<u64>();
         }
+        engine.counters.moved_bytes += self.moved_bytes;
         let layers = self.prepared.plans.iter().flat_map(|p| &p.layers);
         for batch in layers.flat_map(|l| &l.rounds).flat_map(|r| &r.attend) {
             let routes = engine.counters.routes.entry((batch.class.k, batch.class.v)).or_default();
@@ -104,11 +141,16 @@ impl Step<'_> {
             }
         }
         engine.counters.rows += u64::from(self.prepared.total_rows);
-        journal.accept(&mut engine.groups);
-        engine.groups.iter_mut().for_each(|g| g.pool.reclaim());
         for event in std::mem::take(&mut self.prepared.events) {
             engine.listeners.send(event);
         }
+        let (evicted, rest): (Vec<_>, Vec<_>) =
+            journal.0.into_iter().partition(|done| matches!(done, Done::Evicted { .. }));
+        for (done, reason) in [(evicted, "evicted"), (rest, "replaced")] {
+            Journal(done).accept(&mut engine.groups);
+            engine.announce_freed(reason);
+        }
+        engine.groups.iter_mut().for_each(|g| g.pool.reclaim());
     }
 
     /// Takes the step's tokens back: some layers may not have them.
@@ -122,8 +164,18 @@ impl Step<'_> {
             }
             // The caller took nothing back: pins of rows to come stand.
             if let Some(sequence) = self.engine.sequences.get_mut(&r.seq) {
-                sequence.pins = pins;
+                let cut = std::mem::replace(&mut sequence.pins, pins.clone());
+                for pin in pins.into_iter().filter(|pin| !cut.iter().any(|kept| kept.range == pin.range)) {
+                    let (tokens, reason) = (pin.range, pin.reason.into());
+                    self.engine.announce(Event::TokensPinned { sequence: r.seq, tokens, reason });
+                }
             }
+        }
+        // It counts as a step, one without rows.
+        if self.engine.listened() {
+            let facts = StepFacts { step: self.engine.counters.steps, ..StepFacts::default() };
+            self.engine.announce(Event::StepDone(facts));
+            self.engine.announce_memory();
         }
     }
 }

@@ -73,6 +73,16 @@ impl Step<'_> {
 
     /// Records the attention of the layer `at` of cache group `index`.
     pub(super) fn record_attention(&mut self, index: usize, at: usize, q_in: RowView, out: RowView) -> Result<()> {
+        for round in 0..self.prepared.plans[index].layers[at].rounds.len() {
+            self.record_round(index, at, round, q_in, out)?;
+            if self.prepared.sampled {
+                self.gather_mass(index, at, round)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn record_round(&mut self, index: usize, at: usize, round: usize, q_in: RowView, out: RowView) -> Result<()> {
         let engine = &mut *self.engine;
         let backend = engine.backend.as_mut();
         let group = &mut engine.groups[index];
@@ -83,7 +93,7 @@ impl Step<'_> {
         let (ask, unite) = (group.pipeline(backend, Key::Query)?, group.pipeline(backend, Key::Merge)?);
         let (window, softcap, scale) = (group.window.unwrap_or(0) as u32, group.softcap, group.scale);
         let lists_at = plan.layers[at].lists_at;
-        for Round { row_start, rows, attend, .. } in &plan.layers[at].rounds {
+        if let Some(Round { row_start, rows, attend, .. }) = plan.layers[at].rounds.get(round) {
             // The kernels count a round's rows from its first.
             let (rows, rows_at) = (*rows, plan.rows_at + row_start * ROW_WORDS as u32);
             let buffers =

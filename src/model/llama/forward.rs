@@ -4,9 +4,10 @@ use super::Model;
 use super::kernels::Branch;
 use super::observe::{Watcher, hand_over};
 use crate::backend::{BufferId, BufferSlice, read_blocking};
-use crate::engine::{Input, Output, SeqId, SeqRows, Step};
+use crate::engine::{Engine, Event, Input, Output, SeqId, SeqRows, Step, TokenPiece};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::RowView;
+use crate::model::tokenizer::Tokenizer;
 use crate::needs::TapKind;
 
 /// What a step should say about a sequence's rows.
@@ -76,7 +77,7 @@ impl Model {
     ) -> Result<Answers> {
         let (tokens, wanted, best_only) = self.check_rows(rows)?;
         let count = tokens.len() as u32;
-        let Model { config, engine, weights, kernels, ropes, buffers, .. } = self;
+        let Model { config, engine, weights, kernels, ropes, buffers, tells, .. } = self;
         let step_rows: Vec<SeqRows> =
             rows.iter().map(|r| SeqRows { seq: r.seq, rows: r.tokens.len() as u32, committed: r.committed }).collect();
         let step_tokens: Vec<Option<&[u32]>> = rows.iter().map(|r| Some(r.tokens)).collect();
@@ -165,6 +166,9 @@ impl Model {
         match answers {
             Ok(answers) => {
                 step.finish()?;
+                if let Some(tokenizer) = tells.as_ref().filter(|_| engine.listened()) {
+                    tell(engine, tokenizer, rows, &positions);
+                }
                 Ok(answers)
             }
             Err(error) => Err(error),
@@ -215,6 +219,18 @@ impl Model {
             }
         }
         Ok((tokens, wanted, best_only))
+    }
+}
+
+/// Tells listeners which tokens a step gave to the cache.
+fn tell(engine: &mut Engine, tokenizer: &Tokenizer, rows: &[ModelRows<'_>], positions: &[u32]) {
+    let mut at = 0;
+    for r in rows.iter().filter(|r| !r.tokens.is_empty()) {
+        let piece = |&id: &u32| TokenPiece { id, text: tokenizer.token_bytes(id).unwrap_or_default().to_vec() };
+        let tokens = r.tokens.iter().map(piece).collect();
+        let first_position = positions.get(at).copied().unwrap_or_default();
+        engine.announce(Event::Tokens { sequence: r.seq, first_position, tokens });
+        at += r.tokens.len();
     }
 }
 

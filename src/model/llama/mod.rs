@@ -15,6 +15,7 @@ pub use observe::Observed;
 
 use super::config::ModelConfig;
 use super::gguf::Gguf;
+use super::tokenizer::Tokenizer;
 use crate::backend::{Backend, BufferId};
 use crate::calibration;
 use crate::engine::{Engine, Registry, SeqId};
@@ -76,6 +77,8 @@ pub struct Model {
     logit_rows: usize,
     /// As [`LoadOptions::calibrations`].
     calibrations: Option<PathBuf>,
+    /// For the text of tokens, where listeners are to be told of it.
+    tells: Option<Tokenizer>,
 }
 
 /// Activations of a step of at most `chunk_tokens` rows.
@@ -131,7 +134,19 @@ impl Model {
         let engine = cache::engine(&config, backend, profile, registry, &cache, chunk_tokens)?;
         let calibrations = options.calibrations.clone();
         let gguf = gguf.clone();
-        Ok(Model { gguf, config, engine, weights, kernels, ropes, buffers, chunk_tokens, logit_rows, calibrations })
+        Ok(Model {
+            gguf,
+            config,
+            engine,
+            weights,
+            kernels,
+            ropes,
+            buffers,
+            chunk_tokens,
+            logit_rows,
+            calibrations,
+            tells: None,
+        })
     }
 
     /// The model's shape and constants.
@@ -154,6 +169,12 @@ impl Model {
             self.engine.set_model_hash(self.gguf.sha256());
         }
         self.engine.content_keys(seq, 0)
+    }
+
+    /// From here on tells whoever listens to the engine which tokens steps give to the cache, with their text
+    /// ([`crate::engine::Event::Tokens`]); `None` for no longer.
+    pub fn tell_tokens(&mut self, tokenizer: Option<Tokenizer>) {
+        self.tells = tokenizer;
     }
 
     /// Bytes of the weights on the device.

@@ -5,6 +5,7 @@ use crate::format::FormatId;
 use crate::page::records::{RecordSegment, Records};
 use crate::page::slab::Slab;
 use crate::shape::Side;
+use std::collections::BTreeMap;
 
 /// Bytes of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +35,15 @@ impl Pool {
             reserved: self.slabs.values().map(Slab::reserved_bytes).sum(),
             retiring: retiring.sum(),
         }
+    }
+
+    /// Bytes of slots in use by side and format; first parts under the format that they are pages of.
+    pub fn used_by_format(&self) -> Vec<(Side, FormatId, u64)> {
+        let mut used: BTreeMap<(Side, FormatId), u64> = BTreeMap::new();
+        for (key, slab) in &self.slabs {
+            *used.entry((key.side, key.format)).or_default() += slab.used_bytes();
+        }
+        used.into_iter().filter(|(_, bytes)| *bytes > 0).map(|((side, format), bytes)| (side, format, bytes)).collect()
     }
 
     /// Bytes of one slot of a format's own: of the further part where its pages are in two.

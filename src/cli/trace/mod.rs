@@ -1,0 +1,209 @@
+//! `kvarto trace`: what is in a trace, whether it is whole, and its events for people and other tools.
+
+mod info;
+
+use super::output::{self, Out, say};
+use clap::{Args, Subcommand, ValueEnum};
+use kvarto::engine::SeqId;
+use kvarto::trace::{Ending, Export, Filter, Trace, export, json_of, verify};
+use kvarto::{Error, ErrorKind};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Look into traces.
+#[derive(Clone, Debug, Args)]
+pub struct TraceCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    /// What was traced, how much of what there is, and how it ends
+    Info {
+        /// A file that --trace wrote
+        file: PathBuf,
+        /// Write JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read all of it: checksums, events that fit each other, bytes that add up to the allocator's. Ends with 1 if
+    /// anything is wrong
+    Verify {
+        /// A file that --trace wrote
+        file: PathBuf,
+        /// Write JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print events, one a line
+    Events {
+        /// A file that --trace wrote
+        file: PathBuf,
+        #[command(flatten)]
+        filter: FilterFlags,
+        /// Write JSON, an object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write events for other tools, to standard output or a file
+    Export {
+        /// json: one object; csv: a table; perfetto: for ui.perfetto.dev and chrome://tracing
+        #[arg(long, value_enum)]
+        to: To,
+        /// A file that --trace wrote
+        file: PathBuf,
+        #[command(flatten)]
+        filter: FilterFlags,
+        /// Where to write; standard output if not given
+        #[arg(short, long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum To {
+    Json,
+    Csv,
+    Perfetto,
+}
+
+#[derive(Clone, Debug, Args)]
+struct FilterFlags {
+    /// Only events of this kind, such as page_converted; may be given several times
+    #[arg(long, value_name = "KIND")]
+    kind: Vec<String>,
+    /// Only events of this sequence
+    #[arg(long, value_name = "N")]
+    sequence: Option<u64>,
+    /// Only events of this model layer
+    #[arg(long, value_name = "N")]
+    layer: Option<u32>,
+    /// Only events from this number on
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    from: u64,
+    /// At most so many events
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+}
+
+impl FilterFlags {
+    /// # Errors
+    /// `Usage` for a kind that there is not.
+    fn filter(&self) -> kvarto::Result<Filter> {
+        let mut filter = Filter::new(&self.kind)?;
+        filter.sequence = self.sequence.map(SeqId);
+        filter.layer = self.layer;
+        filter.from = self.from;
+        filter.limit = self.limit;
+        Ok(filter)
+    }
+}
+
+impl TraceCommand {
+    /// Whether errors are wanted as JSON.
+    pub fn json(&self) -> bool {
+        match &self.action {
+            Action::Info { json, .. } | Action::Verify { json, .. } | Action::Events { json, .. } => *json,
+            Action::Export { .. } => false,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(command: &TraceCommand) -> anyhow::Result<ExitCode> {
+    match &command.action {
+        Action::Info { file, json } => {
+            let mut trace = Trace::open(file)?;
+            let info = info::Info::of(&mut trace);
+            output::write(&if *json { output::json(&info.json(), true) } else { output::escaped_lines(&info.text()) })?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Action::Verify { file, json } => {
+            let mut trace = Trace::open(file)?;
+            let verdict = verify(&mut trace)?;
+            let text = match json {
+                true => output::json(&serde_json::to_value(&verdict)?, true),
+                false => output::escaped_lines(&info::verdict(&verdict)),
+            };
+            output::write(&text)?;
+            Ok(if verdict.sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Action::Events { file, filter, json } => {
+            let mut filter = filter.filter()?;
+            let mut trace = Trace::open(file)?;
+            let mut out = Out::stdout();
+            let mut lines = String::new();
+            let read = trace.each(|record| {
+                if filter.passes(record) {
+                    lines += &if *json { output::json(&json_of(record), false) } else { info::line(record) };
+                }
+                if lines.len() > 1 << 16 {
+                    out.write(&std::mem::take(&mut lines));
+                }
+                !filter.done() && !out.ended()
+            });
+            out.write(&lines);
+            out.result()?;
+            read?;
+            note_ending(&trace);
+            Ok(ExitCode::SUCCESS)
+        }
+        Action::Export { to, file, filter, out } => {
+            let mut filter = filter.filter()?;
+            let mut trace = Trace::open(file)?;
+            let to = match to {
+                To::Json => Export::Json,
+                To::Csv => Export::Csv,
+                To::Perfetto => Export::Perfetto,
+            };
+            let result = match out {
+                Some(path) => {
+                    let made = std::fs::File::create(path).map_err(|e| {
+                        let message = format!("{} cannot be made: {e}", path.display());
+                        Error::new(ErrorKind::File, message, "name a file in a folder that can be written to")
+                    })?;
+                    let mut to_file = std::io::BufWriter::new(made);
+                    let written = export(&mut trace, to, |record| filter.passes(record), &mut to_file);
+                    written.and(to_file.flush().map_err(|e| {
+                        Error::new(ErrorKind::File, format!("{}: {e}", path.display()), "make room where it goes")
+                    }))
+                }
+                None => {
+                    let mut plain = Plain(Out::stdout());
+                    let mut buffered = std::io::BufWriter::with_capacity(1 << 16, &mut plain);
+                    let written = export(&mut trace, to, |record| filter.passes(record), &mut buffered);
+                    let _ = buffered.flush();
+                    drop(buffered);
+                    // A reader that has had enough ends it, and is no error.
+                    if plain.0.closed() { Ok(()) } else { plain.0.result().and(written) }
+                }
+            };
+            result?;
+            note_ending(&trace);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Says on standard error when a trace was cut.
+fn note_ending(trace: &Trace) {
+    if let Ending::Cut(why) = trace.ending() {
+        say(&format!("warning: the trace ends early: {why}"));
+    }
+}
+
+/// Standard output as a writer; what was not taken is known to `Out`.
+struct Plain(Out);
+
+impl Write for Plain {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write_bytes(bytes);
+        if self.0.ended() { Err(std::io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

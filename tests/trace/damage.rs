@@ -1,0 +1,171 @@
+//! Traces that are cut, flipped, or never were any.
+
+use super::rig::{Rng, busy, moving, recorded};
+use super::{shipped, trace_parts};
+use kvarto::engine::{Event, SeqId, Timed, TokenPiece};
+use kvarto::trace::{Ending, Header, Trace, TraceWriter};
+use std::io::Cursor;
+use std::sync::Arc;
+
+/// A trace of 64 KiB in many chunks.
+fn large() -> Vec<u8> {
+    let mut rng = Rng(11);
+    let mut writer = TraceWriter::new(Vec::new(), &Header::default()).expect("memory");
+    let mut ns = 0;
+    for at in 0..60 {
+        for _ in 0..8 {
+            ns += 1000;
+            let text = (0..124).map(|_| rng.next() as u8).collect();
+            let tokens = vec![TokenPiece { id: rng.next() as u32, text }];
+            let event = Arc::new(Event::Tokens { sequence: SeqId(1), first_position: at, tokens });
+            writer.push(&Timed { ns, event }).expect("memory");
+        }
+        writer.flush().expect("memory");
+    }
+    writer.finish().expect("memory")
+}
+
+#[test]
+fn a_trace_cut_anywhere_gives_its_whole_chunks_or_a_named_error() {
+    let bytes = large();
+    assert!(bytes.len() >= 1 << 16, "{}", bytes.len());
+    let whole = Trace::new(Cursor::new(&bytes)).expect("a trace");
+    let starts: Vec<usize> = whole.chunks().iter().map(|chunk| chunk.offset as usize).collect();
+    let index = bytes.len() - 16;
+    let index = u64::from_le_bytes(bytes[index..index + 8].try_into().expect("8 bytes")) as usize;
+    let ends: Vec<usize> = starts[1..].iter().copied().chain([index]).collect();
+    let mut read = 0;
+    for cut in 0..bytes.len() {
+        let mut trace = match Trace::new(Cursor::new(&bytes[..cut])) {
+            Ok(trace) => trace,
+            Err(error) => {
+                assert!(cut < starts[0] && error.message().contains("header"), "{cut}: {error}");
+                continue;
+            }
+        };
+        let there = ends.iter().filter(|end| **end <= cut).count();
+        assert_eq!(trace.chunks().len(), there, "{cut}");
+        match trace.ending() {
+            Ending::Unfinished => assert!(cut == starts[0] || ends.contains(&cut), "{cut}"),
+            Ending::Cut(why) => {
+                let offset = ends[..there].last().copied().unwrap_or(starts[0]);
+                assert!(why.starts_with(&format!("chunk {there} at offset {offset} ")), "{cut}: {why}");
+            }
+            Ending::Finished => panic!("{cut}: it is cut"),
+        }
+        // The last whole chunk can be read: once each time there is one more.
+        if there > read {
+            assert_eq!(trace.records(there - 1).expect("a whole chunk").len(), 8, "{cut}");
+            read = there;
+        }
+    }
+    assert_eq!(read, 60);
+}
+
+#[test]
+fn shipped_traces_damaged_anywhere_name_the_chunk() {
+    let mut rng = Rng::told();
+    for (name, bytes) in shipped::all() {
+        let whole = Trace::new(Cursor::new(&bytes)).expect("a trace");
+        let chunks = whole.chunks().to_vec();
+        let start = chunks[0].offset as usize;
+        for _ in 0..2000 {
+            let at = rng.below(bytes.len() as u64) as usize;
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 + rng.below(255) as u8;
+            let mut trace = match Trace::new(Cursor::new(&damaged)) {
+                Ok(trace) => trace,
+                Err(error) => {
+                    assert!(at < start, "{name}, byte {at}: {error}");
+                    continue;
+                }
+            };
+            if at < start {
+                continue;
+            }
+            // The index, where that is whole, leads to all other chunks.
+            let hit = chunks.iter().rposition(|chunk| chunk.offset as usize <= at).expect("after the header");
+            assert!(trace.chunks().len() >= hit, "{name}, byte {at}");
+            match trace.records(hit) {
+                Err(error) => {
+                    let place = format!("chunk {hit} at offset {} ", chunks[hit].offset);
+                    let gone = format!("chunk {hit} of {hit}");
+                    assert!(
+                        error.message().starts_with(&place) || error.message() == gone,
+                        "{name}, byte {at}: {error}"
+                    );
+                }
+                // Only the index was hit, or its end: the chunks are found from head to head.
+                Ok(_) => assert!(hit + 1 == chunks.len() && *trace.ending() != Ending::Finished, "{name}, byte {at}"),
+            }
+            if let Some(other) = hit.checked_sub(1) {
+                trace.records(other).expect("a chunk that was not hit");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_trace_is_named() {
+    let error = |bytes: &[u8]| match Trace::new(Cursor::new(bytes)) {
+        Ok(_) => panic!("{bytes:?} was read"),
+        Err(error) => error,
+    };
+    assert!(error(b"GGUF\x03\0\0\0\0\0\0\0").message().contains("begins with \"GGUF\""));
+    assert!(error(b"").message().contains("cut short"));
+    assert!(error(b"KVT").message().contains("cut short"));
+    assert!(error(b"<").message().contains("no trace"));
+    let newer = error(b"KVTR\x02\0\x14\0\0\0{\"version\": \"9.8.7\"}");
+    assert!(newer.message().contains("version 2") && newer.message().contains("9.8.7"), "{newer}");
+    assert!(error(b"KVTR\x01\0\xff\xff\xff\xffxx").message().contains("offset 6"));
+    assert!(error(b"KVTR\x01\0\x05\0\0\0{nope").message().contains("offset 10"));
+}
+
+#[test]
+fn strangers_are_read_or_refused() {
+    let mut rng = Rng::told();
+    // What real payloads are like, mutated: behind a checksum that fits, every event is looked at.
+    let (_, bytes, _) = recorded(moving(), |engine| busy(engine, 7));
+    let mut trace = Trace::new(Cursor::new(&bytes)).expect("a trace");
+    let mut payloads = Vec::new();
+    for number in 0..trace.chunks().len() {
+        let records = trace.records(number).expect("whole");
+        let mut raw = Vec::new();
+        for event in records.into_iter().take(40).filter_map(|record| record.event) {
+            let body = postcard::to_stdvec(&event).expect("memory");
+            raw.extend(leb(body.len()));
+            raw.push(0);
+            raw.extend(body);
+        }
+        payloads.push(raw);
+    }
+    for _ in 0..1500 {
+        let mut raw = payloads[rng.below(payloads.len() as u64) as usize].clone();
+        for _ in 0..1 + rng.below(4) {
+            let at = rng.below(raw.len() as u64) as usize;
+            match rng.below(3) {
+                0 => raw[at] = rng.next() as u8,
+                1 => raw[at] ^= 1 << rng.below(8),
+                _ => raw.truncate(at.max(1)),
+            }
+        }
+        trace_parts::stranger(&raw);
+        let mut file = bytes.clone();
+        for _ in 0..1 + rng.below(3) {
+            let at = rng.below(file.len() as u64) as usize;
+            file[at] = rng.next() as u8;
+        }
+        file.truncate(rng.below(2 * file.len() as u64) as usize);
+        trace_parts::read(&file);
+    }
+}
+
+fn leb(mut value: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}

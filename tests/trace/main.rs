@@ -1,0 +1,13 @@
+//! Traces: what is recorded comes back, adds up, survives damage, and costs the engine nothing to wait for.
+#![cfg(feature = "trace")]
+
+mod damage;
+mod record;
+mod rig;
+mod samples;
+mod serve;
+mod shipped;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/trace_parts.rs"]
+mod trace_parts;
