@@ -7,7 +7,7 @@ here=assets/traces
 prompt=$(mktemp)
 trap 'rm -f "$prompt"' EXIT
 cat ARCHITECTURE.md CONTRIBUTING.md | head -c 14600 > "$prompt"
-# Pages are recent for 1,024 tokens, so that conversions to tq3 go on through the run; attention by page every 16th step.
+# Pages are recent for 1,024 tokens, so that conversions to fewer bits go on through the run; attention by page every 16th step.
 "$kvarto" generate --backend cpu --temperature 0 --prompt-file "$prompt" --max-tokens 192 \
     --profile minima-kv --set policy.recent_tokens=1024 --set policy.young_share=1 --timing kernels \
     --trace-mass every=16 --trace-pages sample=400 --trace "$here/minima-kv.kvtr" > /dev/null

@@ -7,6 +7,7 @@ mod progress;
 mod report;
 mod score;
 mod session;
+mod tracer;
 
 use super::cache_flags::CacheFlags;
 use super::output::{self, say};

@@ -99,6 +99,11 @@ impl Opened {
         self.copy_bytes_per_s = copy_bytes_per_s(backend, bytes).ok().filter(|rate| rate.is_finite());
     }
 
+    /// The rate that was measured or given.
+    pub fn copy_rate(&self) -> Option<f64> {
+        self.copy_bytes_per_s
+    }
+
     /// The same, where the rate is known already.
     pub fn with_copy_rate(self, bytes_per_s: f64) -> Self {
         Opened { copy_bytes_per_s: Some(bytes_per_s), ..self }

@@ -121,7 +121,7 @@ impl Runner {
         };
         progress.stage(&candidate.label);
         let count = exact.rows.first().map_or(0, |rows| rows.positions.len());
-        self.exchange(candidate.profile.clone(), exact.prefill.tokens() + count, 0).map_err(named)?;
+        self.take_up(candidate, exact.prefill.tokens() + count).map_err(named)?;
         self.with_model(|model| {
             let chunk = model.chunk_tokens();
             let seq = model.engine().create()?;

@@ -30,7 +30,7 @@ pub use mode::{Mode, Pace, feed};
 pub use prefill::Prefill;
 pub use record::{Record, SCHEMA, Subject, TokenScores, WindowOf};
 pub use reference::Reference;
-pub use runner::{Candidate, Plan, Progress, Runner};
+pub use runner::{CacheHook, Candidate, Plan, Progress, Runner};
 pub use scores::{RowScore, score_row};
 pub use summary::{Bucket, Summary, json, markdown};
 pub use windows::{Text, Window, Windows};

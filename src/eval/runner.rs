@@ -61,7 +61,11 @@ pub struct Runner {
     model: Option<Model>,
     registry: Registry,
     subject: Subject,
+    on_cache: Option<CacheHook>,
 }
+
+/// Hears of each candidate's cache, empty yet, and the candidate's label.
+pub type CacheHook = Box<dyn FnMut(&mut Model, &str) -> Result<()>>;
 
 impl Plan {
     /// Checks the sizes against each other and the model.
@@ -130,7 +134,12 @@ impl Plan {
 impl Runner {
     /// Over a loaded model, whose cache will be exchanged; `subject` is what records say of model and machine.
     pub fn new(model: Model, registry: Registry, subject: Subject) -> Self {
-        Runner { model: Some(model), registry, subject }
+        Runner { model: Some(model), registry, subject, on_cache: None }
+    }
+
+    /// Calls `hook` whenever a candidate's cache is under the model; an error of it ends the run.
+    pub fn on_cache(&mut self, hook: CacheHook) {
+        self.on_cache = Some(hook);
     }
 
     /// The model, as the last run left it.
@@ -213,7 +222,7 @@ impl Runner {
     ) -> Result<Vec<Record>> {
         progress.stage(&candidate.label);
         let tokens = plan.windows[batch.start].ids.len();
-        self.exchange(candidate.profile.clone(), tokens * batch.len(), 0)?;
+        self.take_up(candidate, tokens * batch.len())?;
         let (cache, scores, pace) = self.with_model(|model| {
             let (scores, pace) = self::candidate(model, plan, batch.clone(), reference, progress)?;
             let cache = CacheFigures::of(model.engine());
@@ -256,6 +265,15 @@ impl Runner {
         let model = self.held()?;
         self.model = Some(model.with_cache(profile, self.registry.clone(), &options)?);
         Ok(())
+    }
+
+    /// A candidate's cache under the model.
+    pub(super) fn take_up(&mut self, candidate: &Candidate, context_tokens: usize) -> Result<()> {
+        self.exchange(candidate.profile.clone(), context_tokens, 0)?;
+        match (&mut self.on_cache, &mut self.model) {
+            (Some(hook), Some(model)) => hook(model, &candidate.label),
+            _ => Ok(()),
+        }
     }
 
     /// The model for a while.

@@ -61,7 +61,7 @@ fn plan_counts_under_a_profile() {
     let eight = plan["bytes_per_token"]["fp8_slots"].as_f64().expect("a number") / 1024.0;
     let kib = of(&plan);
     assert_eq!(format!("{kib:.2} {:.2} {:.2}", dense / kib, eight / kib), "18.29 3.50 1.75");
-    let exact = of(&json(&[&flags[..], &["minima-kv"]].concat(), 0));
+    let exact = of(&json(&[&flags[..], &["minima-kv-paper", "--exact-sink", "64", "--exact-tail", "128"]].concat(), 0));
     assert!(exact > kib && exact <= 18.5 && dense / exact >= 3.46, "{exact}");
     let (text, _) = said(&flags[..7].iter().copied().chain(["--profile", "minima-kv-paper"]).collect::<Vec<_>>(), 0);
     assert!(text.contains("18.29          3.50      1.75"), "{text}");

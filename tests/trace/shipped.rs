@@ -23,7 +23,7 @@ fn shipped_traces_add_up_to_the_allocators_numbers() {
         assert!(verdict.sound() && verdict.finished, "{name}: {verdict:?}");
         assert_eq!((verdict.dropped, verdict.unknown), (0, 0), "{name}");
         let mut state: State = trace.snapshot(0).expect("read").expect("the first chunk is a snapshot");
-        let (mut checked, mut forks, mut to_tq3, mut text) = (0, 0, 0, String::new());
+        let (mut checked, mut forks, mut older, mut text) = (0, 0, 0, String::new());
         let read = trace.each(|record| {
             let event = record.event.as_ref().expect("known");
             state.apply(event).unwrap_or_else(|why| panic!("{name}: event {}: {why}", record.number));
@@ -34,7 +34,7 @@ fn shipped_traces_add_up_to_the_allocators_numbers() {
                     checked += 1;
                 }
                 Event::SequenceForked { .. } => forks += 1,
-                Event::PageConverted { page, .. } => to_tq3 += usize::from(&*page.formats.0 == "tq3"),
+                Event::PageConverted { page, .. } => older += usize::from(&*page.formats.0 == "tq4"),
                 Event::Tokens { tokens, .. } => {
                     tokens.iter().for_each(|token| text += &String::from_utf8_lossy(&token.text));
                 }
@@ -46,7 +46,7 @@ fn shipped_traces_add_up_to_the_allocators_numbers() {
         assert!(checked > 10 && text.len() > 500, "{name}: {checked} sums, {} bytes of text", text.len());
         let longest = state.sequences.values().map(|sequence| sequence.logical).max().unwrap_or(0);
         match name {
-            "minima-kv.kvtr" => assert!(to_tq3 > 1000 && longest > 3800, "{to_tq3} conversions, {longest} tokens"),
+            "minima-kv.kvtr" => assert!(older > 1000 && longest > 3800, "{older} conversions, {longest} tokens"),
             _ => assert!(forks > 0 && state.sequences.len() == 2, "{forks} forks"),
         }
         assert_eq!(trace.header().model.as_ref().expect("a model").name, "smollm2-135m");

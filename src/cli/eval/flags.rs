@@ -2,6 +2,7 @@
 
 use super::super::arguments;
 use super::super::backend::BackendFlags;
+use super::super::trace_flags::TraceFlags;
 use clap::Args;
 use kvarto::engine::Registry;
 use kvarto::eval::needle::{Grid, Task};
@@ -26,6 +27,8 @@ pub struct CommonFlags {
     /// One JSON object on standard output in place of text
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub trace: TraceFlags,
 }
 
 impl CommonFlags {

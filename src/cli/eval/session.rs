@@ -3,6 +3,7 @@
 use super::super::backend;
 use super::super::models::Bar;
 use super::flags::{CommonFlags, WindowFlags};
+use super::tracer::Tracer;
 use kvarto::Result;
 use kvarto::calibration;
 use kvarto::engine::Registry;
@@ -63,7 +64,8 @@ impl Opened {
     /// What the backend says.
     pub fn load(self, flags: &CommonFlags, registry: Registry) -> Result<Session> {
         let folder = flags.folder()?;
-        let backend = backend::open(&flags.backend.wanted()?, &flags.backend)?.backend;
+        let mut backend = backend::open(&flags.backend.wanted()?, &flags.backend)?.backend;
+        let tracer = Tracer::open(&flags.trace, &flags.model, (&self.gguf, &self.tokenizer), backend.as_mut())?;
         let caps = backend.caps().clone();
         let load = LoadOptions { chunk_tokens: CHUNK_TOKENS, logit_rows: CHUNK_TOKENS, ..LoadOptions::default() };
         let model = Model::load(&self.gguf, backend, Profile::dense(), registry.clone(), &load)?;
@@ -80,7 +82,10 @@ impl Opened {
             version: env!("CARGO_PKG_VERSION").into(),
             command: std::env::args().collect(),
         };
-        let runner = Runner::new(model, registry, subject.clone());
+        let mut runner = Runner::new(model, registry, subject.clone());
+        if let Some(mut tracer) = tracer {
+            runner.on_cache(Box::new(move |model, label| tracer.next(model, label)));
+        }
         Ok(Session { runner, subject, folder, fresh: flags.fresh })
     }
 }

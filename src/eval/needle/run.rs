@@ -66,7 +66,7 @@ impl Runner {
                     ErrorKind::Interrupted => e,
                     _ => e.context(format!("profile {}", candidate.label)),
                 };
-                self.exchange(candidate.profile.clone(), length * room, 0).map_err(named)?;
+                self.take_up(candidate, length * room).map_err(named)?;
                 let (outcomes, cache) = self
                     .with_model(|model| {
                         let chunk = model.chunk_tokens();
