@@ -99,7 +99,7 @@ fn a_run_is_recorded_verified_listed_and_exported() {
     let lines = trace(&["events", "--json", "--kind", "page_converted", "--layer", "0"], &file).out;
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len() as u64, stats["moves"]["conversions"].as_u64().expect("a number"));
-    assert!(lines.iter().any(|line| line["page"]["formats"][0] == "tq3"), "{lines:?}");
+    assert!(lines.iter().any(|line| line["page"]["formats"][0] == "tq4"), "{lines:?}");
     assert_eq!(trace(&["events", "--kind", "step_done", "--limit", "2"], &file).out.lines().count(), 2);
     assert_eq!(trace(&["events", "--sequence", "99"], &file).out, "");
     let said = trace(&["events", "--kind", "nothing"], &file);
