@@ -12,6 +12,7 @@
 #[cfg(test)]
 extern crate self as kvarto;
 
+mod bounded;
 pub mod error;
 pub mod shape;
 

@@ -6,6 +6,7 @@
 
 use super::moments::SecondMoments;
 use crate::basis::{Calibration, HeadMap, LayerMaps};
+use crate::bounded;
 use crate::error::{Error, ErrorKind, Result};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -184,11 +185,7 @@ impl CalibrationFile {
     /// `File` for one that is missing, unreadable or too large, and as [`CalibrationFile::parse`]; the path is named.
     pub fn read(path: &Path) -> Result<(Self, String)> {
         let named = |what: String| damaged(format!("{}: {what}", path.display()));
-        let bytes = std::fs::metadata(path).map_err(|e| named(e.to_string()))?.len();
-        if bytes > MOST_BYTES {
-            return Err(named(format!("it has {bytes} bytes, a calibration at most {MOST_BYTES}")));
-        }
-        let bytes = std::fs::read(path).map_err(|e| named(e.to_string()))?;
+        let bytes = bounded::read(path, MOST_BYTES).map_err(named)?;
         let file = CalibrationFile::parse(&bytes).map_err(|e| e.context(path.display().to_string()))?;
         Ok((file, hex(&Sha256::digest(&bytes))))
     }

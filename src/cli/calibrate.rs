@@ -34,9 +34,9 @@ pub struct CalibrateCommand {
     /// Most tokens of the text to run over
     #[arg(long, default_value_t = CalibrateOptions::default().tokens, value_name = "N")]
     tokens: usize,
-    /// Tokens of a window: about as long as contexts will be
-    #[arg(long, default_value_t = CalibrateOptions::default().window_tokens, value_name = "N")]
-    window_tokens: usize,
+    /// Tokens of a window: about as long as contexts will be (4096 if not given, or as many as the model has)
+    #[arg(long, value_name = "N")]
+    window_tokens: Option<usize>,
     /// Keep the moments in the file too: it is then three times as large
     #[arg(long)]
     moments: bool,
@@ -80,7 +80,13 @@ pub fn run(command: &CalibrateCommand) -> anyhow::Result<()> {
     };
     let tokens = Tokenizer::from_gguf(&gguf)?.encode(&text, false)?;
     let context = kvarto::model::config::ModelConfig::from_gguf(&gguf)?.context_length;
-    let options = CalibrateOptions { tokens: command.tokens, window_tokens: command.window_tokens.min(context) };
+    let window_tokens = command.window_tokens.unwrap_or(CalibrateOptions::default().window_tokens.min(context));
+    if window_tokens > context {
+        let message = format!("--window-tokens {window_tokens}: the model has {context} positions");
+        return Err(Error::new(ErrorKind::Usage, message, format!("give {context} or fewer")).into());
+    }
+    let options = CalibrateOptions { tokens: command.tokens, window_tokens };
+    writable(&output, &command.text)?;
     let (_, window) = calibration::windows(tokens.len(), &options)?;
 
     let Chosen { backend, why } = backend::open(&wanted, &command.backend)?;
@@ -97,7 +103,7 @@ pub fn run(command: &CalibrateCommand) -> anyhow::Result<()> {
     let file = file(command, &gguf, &model, &text, &measured)?;
     let written = file.to_bytes()?;
     write(&output, &written)?;
-    let header = &file.header;
+    let header = &CalibrationFile::parse(&written)?.header;
     if command.json {
         let said = json!({
             "schema": 1, "file": output, "bytes": written.len(), "sha256": calibration::sha256(&written),
@@ -116,6 +122,26 @@ pub fn run(command: &CalibrateCommand) -> anyhow::Result<()> {
         say(&format!("use       --model {} --basis {word}", command.model));
     }
     Ok(())
+}
+
+/// Refuses, before anything takes minutes, a place where no file can be put, and the text's own.
+fn writable(output: &Path, text: &Path) -> Result<(), Error> {
+    let refuse = |what: String| {
+        let message = format!("--output {}: {what}", output.display());
+        Error::new(ErrorKind::File, message, "give a file in a folder that can be written to")
+    };
+    if output.is_dir() {
+        return Err(refuse("it is a folder".into()));
+    }
+    if let (Ok(a), Ok(b)) = (output.canonicalize(), text.canonicalize())
+        && a == b
+    {
+        return Err(refuse("it is the text".into()));
+    }
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(|e| refuse(e.to_string()))?;
+    let probe = folder.join(format!(".kvarto-{}", std::process::id()));
+    std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe)).map_err(|e| refuse(e.to_string()))
 }
 
 fn named_right(path: &Path) -> bool {

@@ -84,7 +84,10 @@ pub fn run(command: &EvalCommand) -> anyhow::Result<ExitCode> {
         Ok(text) => output::write(&text)?,
         Err(error) => {
             if let Some(folder) = command.common().out.as_ref().filter(|_| error.kind() == ErrorKind::Interrupted) {
-                say(&format!("what was done is kept in {}; the same command goes on from there", folder.display()));
+                say(&format!(
+                    "the profiles that were done are kept in {}; the same command goes on from there",
+                    folder.display()
+                ));
             }
             return Err(error.into());
         }

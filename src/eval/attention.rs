@@ -74,9 +74,11 @@ impl Runner {
         rows: usize,
         progress: &mut dyn Progress,
     ) -> Result<ExactAttention> {
-        if rows == 0 || rows + 1 >= tokens.len() {
+        let most = tokens.len().saturating_sub(2);
+        if rows == 0 || rows > most {
             let what = format!("attention of {rows} rows at the end of {} tokens", tokens.len());
-            return Err(Error::new(ErrorKind::Usage, what, "give 1 or more rows and a longer window"));
+            let remedy = format!("give 1 to {most} rows, or a longer window");
+            return Err(Error::new(ErrorKind::Usage, what, remedy));
         }
         let dense = Profile { k_basis: Some("none".into()), v_basis: Some("none".into()), ..Profile::dense() };
         self.exchange(dense, tokens.len(), tokens.len())?;

@@ -78,8 +78,10 @@ impl Folder {
     pub fn record(&self, identity: &Identity<'_>) -> Option<Record> {
         let found: Record = self.find(&identity.file())?;
         let whole = found.schema == SCHEMA && found.tokens.whole() && found.tokens.len() == found.window.scored;
+        // The same profile may go by another word now.
+        let subject = Subject { label: identity.subject.label.clone(), ..found.subject.clone() };
         (whole && found.window == *identity.window && found.subject.profile == identity.subject.profile)
-            .then_some(found)
+            .then_some(Record { subject, ..found })
     }
 
     /// Writes a result; a reader sees all of it or what was there before.

@@ -91,7 +91,10 @@ impl Plan {
             return Err(Error::new(
                 ErrorKind::Usage,
                 format!("{} tokens to score in windows of {tokens}", self.score_tokens),
-                format!("give --score-tokens from 1 to {}: two tokens are needed before", tokens.saturating_sub(2)),
+                match tokens.saturating_sub(2) {
+                    0 => "give a larger --window: two tokens are needed before the scored ones".into(),
+                    most => format!("give --score-tokens from 1 to {most}: two tokens are needed before"),
+                },
             ));
         }
         match self.windows.iter().all(|w| w.ids.len() == tokens) {

@@ -2,6 +2,7 @@
 
 use super::tree::{self, Node, Table};
 use super::{Names, Profile, builtin};
+use crate::bounded;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::words;
 use crate::parameters::{Place, Value};
@@ -70,12 +71,11 @@ impl Draft {
         }
         let fault =
             |what: String| Error::new(ErrorKind::File, format!("profile {word}: {what}"), "give a readable TOML file");
-        let bytes = std::fs::metadata(Path::new(word)).map_err(|e| fault(e.to_string()))?.len();
         const MOST: u64 = 1 << 20;
-        if bytes > MOST {
-            return Err(fault(format!("it has {bytes} bytes, a profile at most {MOST}")));
-        }
-        Draft::parse(&std::fs::read_to_string(word).map_err(|e| fault(e.to_string()))?, word)
+        let bytes = bounded::read(Path::new(word), MOST).map_err(fault)?;
+        let text = String::from_utf8(bytes)
+            .map_err(|e| fault(format!("it is no UTF-8 text (byte {})", e.utf8_error().valid_up_to())))?;
+        Draft::parse(&text, word)
     }
 
     /// Reads a file's text; `file` is how errors name it.

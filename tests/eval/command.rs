@@ -58,7 +58,7 @@ fn one_comparison_is_written_found_again_and_enlarged() {
         kvarto(&all)
     };
     let table = well(&run(&["dense", "kv:tq4/tq3@mean"], &[]));
-    assert_eq!(table.lines().count(), 4, "{table}");
+    assert_eq!(table.lines().filter(|line| line.starts_with('|')).count(), 4, "{table}");
     assert!(table.contains("| kv:tq4/tq3@mean | a text.txt | 192 | 32 |"), "{table}");
     assert_eq!(std::fs::read_to_string(Path::new(&out).join("results.md")).expect("the table"), table);
     let records = || {
@@ -97,6 +97,22 @@ fn one_comparison_is_written_found_again_and_enlarged() {
     assert_eq!(said["modes"], serde_json::json!(["emulated"]));
     assert!(said["command"].as_array().expect("words").iter().any(|w| w == "--emulate"));
     assert_eq!(said["backends"][0]["backend"], "cpu");
+    // Scores that none can be are no results, and the label is what the command says.
+    let damaged = Path::new(&out).join(records().iter().find(|name| name.starts_with("fp8")).expect("a record"));
+    let mut record: Value = serde_json::from_slice(&std::fs::read(&damaged).expect("read")).expect("JSON");
+    for wrong in [1e308, -5.0] {
+        record["tokens"]["kl"].as_array_mut().expect("a list").fill(wrong.into());
+        record["subject"]["label"] = "another".into();
+        std::fs::write(&damaged, record.to_string()).expect("written");
+        let said: Value =
+            serde_json::from_str(&well(&run(&["dense", "kv:tq4/tq3@mean", "fp8"], &["--json"]))).expect("JSON");
+        let of = |value: &Value| {
+            let fp8 = &value[2];
+            let kl = fp8["kl_mean"].as_f64().expect("a number");
+            (fp8["label"].clone(), (kl * 1e12).round(), fp8["windows"].clone())
+        };
+        assert_eq!(of(&said["summaries"]), of(&Value::from(summaries.clone())), "{wrong}");
+    }
 }
 
 #[test]
@@ -123,7 +139,8 @@ fn what_cannot_be_evaluated_is_told_with_a_remedy() {
     std::fs::write(&binary, [0xffu8; 9]).expect("written");
     let binary = binary.display().to_string();
     let needs_model = support::model::path().is_some();
-    let cases: [(&[&str], i32, &str, bool); 9] = [
+    let many = usize::MAX.to_string();
+    let cases: [(&[&str], i32, &str, bool); 14] = [
         (&["eval", "ppl"], 2, "--text", false),
         (&["eval", "compare", "--text", &file], 2, "PROFILE", false),
         (&["eval", "compare", "tq33", "--text", &file], 2, "tq3", false),
@@ -133,6 +150,11 @@ fn what_cannot_be_evaluated_is_told_with_a_remedy() {
         (&["eval", "ppl", "--text", &file, "--windows", "0"], 2, "--windows 0", false),
         (&["eval", "ppl", "--text", &file, "--window", "4000", "--windows", "20"], 2, "windows of 4000", true),
         (&["eval", "ppl", "--text", &file, "--window", "64", "--score-tokens", "63"], 2, "63 tokens to score", true),
+        (&["eval", "ppl", "--text", &file, "--window", "2", "--score-tokens", "1"], 2, "larger --window", true),
+        (&["eval", "ppl", "--text", &file, "--text", &file], 2, "are the same", true),
+        (&["eval", "attention", "dense", "--text", &file, "--window", "64", "--rows", &many], 2, "62 rows", true),
+        (&["eval", "needle", "dense", "--cases", &many], 2, "100000 are the most", true),
+        (&["calibrate", "--text", &file, "--window-tokens", "9000"], 2, "8192 positions", true),
     ];
     for (arguments, code, word, model) in cases {
         if model && !needs_model {

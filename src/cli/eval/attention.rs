@@ -28,7 +28,11 @@ pub fn run(flags: &AttentionFlags, registry: Registry, meter: &mut Meter) -> Res
         windows.extend(session::windows(&flags.windows, tokens, &texts, &opened.tokenizer)?);
     }
     let mut session = opened.load(&flags.common, registry)?;
-    let work = |tokens: usize| (tokens.saturating_sub(flags.rows) + flags.rows * candidates.len()) as u64;
+    // More rows than a window has are refused by the run.
+    let work = |tokens: usize| {
+        let rows = flags.rows.min(tokens);
+        (tokens - rows + rows * candidates.len()) as u64
+    };
     meter.begin(windows.iter().map(|w| work(w.ids.len())).sum());
     let mut runs: Vec<Value> = Vec::new();
     let mut text = String::new();

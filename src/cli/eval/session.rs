@@ -4,7 +4,6 @@ use super::super::backend;
 use super::super::models::Bar;
 use super::flags::{CommonFlags, WindowFlags};
 use super::tracer::Tracer;
-use kvarto::Result;
 use kvarto::calibration;
 use kvarto::engine::Registry;
 use kvarto::eval::{Candidate, Folder, Runner, Subject, Text, Window, Windows, corpus};
@@ -13,6 +12,7 @@ use kvarto::model::gguf::Gguf;
 use kvarto::model::tokenizer::Tokenizer;
 use kvarto::model::{LoadOptions, Model, store};
 use kvarto::profile::Profile;
+use kvarto::{Error, ErrorKind, Result};
 
 /// Rows of the longest steps, prefill and scoring alike.
 const CHUNK_TOKENS: usize = 256;
@@ -102,7 +102,14 @@ impl Session {
 /// # Errors
 /// `File` for one that is not there or no text.
 pub fn texts(flags: &WindowFlags) -> Result<Vec<Text>> {
-    flags.text.iter().map(|word| Text::open(&corpus::resolve(word)?)).collect()
+    let texts = flags.text.iter().map(|word| Text::open(&corpus::resolve(word)?)).collect::<Result<Vec<_>>>()?;
+    for (at, text) in texts.iter().enumerate() {
+        if let Some(same) = texts[..at].iter().find(|before| before.sha256 == text.sha256) {
+            let what = format!("texts {} and {} are the same", same.name, text.name);
+            return Err(Error::new(ErrorKind::Usage, what, "leave one of them out: windows count as independent"));
+        }
+    }
+    Ok(texts)
 }
 
 /// Windows of `tokens` tokens of all texts.

@@ -89,10 +89,14 @@ pub struct Grid {
 /// Tokens that the shortest case needs for its needles, question and answer.
 const LEAST_TOKENS: usize = 256;
 
+/// Most cases of a run: each is held in memory, and takes a prefill.
+const MOST_CASES: usize = 100_000;
+
 impl Grid {
     /// How many cases it makes.
     pub fn len(&self) -> usize {
-        self.tasks.len() * self.lengths.len() * self.depths.len() * self.cases
+        let kinds = self.tasks.len().saturating_mul(self.lengths.len()).saturating_mul(self.depths.len());
+        kinds.saturating_mul(self.cases)
     }
 
     /// Whether it makes none.
@@ -108,6 +112,12 @@ impl Grid {
         let usage = |what: String, remedy: String| Err(Error::new(ErrorKind::Usage, what, remedy));
         if self.is_empty() {
             return usage("no case is asked for".into(), "give at least one task, length, depth and case".into());
+        }
+        if self.len() > MOST_CASES {
+            return usage(
+                format!("{} cases, {MOST_CASES} are the most", self.len()),
+                "give fewer --cases, tasks, lengths or depths".into(),
+            );
         }
         let odd = self.lengths.iter().find(|&&length| !(LEAST_TOKENS..=positions).contains(&length));
         if let Some(length) = odd {
