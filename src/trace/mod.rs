@@ -1,6 +1,7 @@
 //! Traces: what a cache did, in a file or a stream, written as it happens.
 //!
-//! A trace is [`MAGIC`], a version, a JSON header ([`Header`]) and chunks. A chunk is 36 bytes of head (kind, raw and
+//! A trace is [`MAGIC`], a version (u16), the length of the JSON (u32) and that ([`Header`]), the xxh3-64 of all this, and
+//! chunks. A chunk is 36 bytes of head (kind, raw and
 //! packed length, number and time of its first event, xxh3-64 of the rest of the head and of the payload) and a zstd
 //! payload of events; all numbers are little endian. An event is its length, the nanoseconds since the chunk's first one,
 //! and a [postcard](https://postcard.jamesmunns.com/wire-format) value of [`crate::engine::Event`], which begins with the
