@@ -68,12 +68,12 @@ pub struct Opened {
 }
 
 impl TraceFlags {
-    /// Opens the file and the port, where any is wanted.
+    /// Opens the file and the port, where any is wanted. What the file holds stays until recording begins.
     ///
     /// # Errors
-    /// `File` for a file that cannot be made or a port that cannot be had, `Usage` for samples that go nowhere.
+    /// `File` for a file that cannot be made or holds something else or a port that cannot be had, `Usage` for samples that go nowhere.
     pub fn open(&self, events: &EventFlags) -> Result<Option<Opened>> {
-        let target = self.trace.as_deref().map(Target::create).transpose()?;
+        let target = self.trace.as_deref().map(Target::open).transpose()?;
         let listener = events.events.map(|address| {
             TcpListener::bind(address).map_err(|e| {
                 let message = format!("--events {address}: {e}");

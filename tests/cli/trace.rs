@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 /// A folder with the model in it.
-fn folder() -> (tempfile::TempDir, String) {
+pub fn folder() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let model = folder.path().join("tiny.gguf");
     let bytes = tiny_llama(3).set("llama.context_length", V::U32(4096)).build();
@@ -20,11 +20,11 @@ fn folder() -> (tempfile::TempDir, String) {
     (folder, model)
 }
 
-const PROMPT: &str = "A cache holds a key and a value for every token, layer and head; \
+pub const PROMPT: &str = "A cache holds a key and a value for every token, layer and head; \
     pages of it are sealed once they are full and old enough, and converted later on.";
 
 /// Generates with a trace to `file`; pages convert while it runs.
-fn traced(model: &str, file: &Path, more: &[&str]) -> Said {
+pub fn traced(model: &str, file: &Path, more: &[&str]) -> Said {
     let file = file.to_str().expect("UTF-8");
     let arguments = [
         "generate",
@@ -57,7 +57,7 @@ fn traced(model: &str, file: &Path, more: &[&str]) -> Said {
     run(kvarto(&[&arguments[..], more].concat()))
 }
 
-fn trace(words: &[&str], file: &Path) -> Said {
+pub fn trace(words: &[&str], file: &Path) -> Said {
     let mut all = vec!["trace"];
     all.extend(words);
     all.push(file.to_str().expect("UTF-8"));
