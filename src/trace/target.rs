@@ -2,7 +2,7 @@
 
 use super::header::MAGIC;
 use crate::error::{Error, ErrorKind, Result};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -26,17 +26,22 @@ pub struct TraceFile {
 }
 
 impl Target {
-    /// Opens a file, a pipe or a device, and leaves what it holds until [`super::Recorder::start`].
+    /// Opens a file, a pipe or a device, and leaves what it holds until [`super::Recorder::start`]. Does not wait.
     ///
     /// # Errors
-    /// `File` with what the system says, and for a file that holds something else than a trace.
+    /// `File` with what the system says, for a file that holds something else than a trace, and for a named pipe that
+    /// nobody reads.
     pub fn open(path: &Path) -> Result<Self> {
         let remedy = "name a file in a folder that can be written to";
         let fault = |e: std::io::Error| {
+            if is_pipe(path) && nobody_reads(&e) {
+                let message = format!("the trace {} cannot be written: it is a pipe that has no reader", path.display());
+                return Error::new(ErrorKind::File, message, "start the program that reads it first");
+            }
             Error::new(ErrorKind::File, format!("the trace {} cannot be made: {e}", path.display()), remedy)
         };
         let there = std::fs::metadata(path).is_ok();
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(fault)?;
+        let file = open_at_once(path).map_err(fault)?;
         let about = file.metadata().map_err(fault)?;
         if about.is_file() && about.len() > 0 {
             refuse_others(path)?;
@@ -76,6 +81,44 @@ impl Drop for TraceFile {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Opens to write, made if it is not there. A pipe without a reader is an error, where it would be waited for.
+#[cfg(unix)]
+fn open_at_once(path: &Path) -> std::io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))?);
+    // Only to open it must not wait: a reader that is slow is waited for.
+    rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
+/// Opens to write, made if it is not there.
+#[cfg(not(unix))]
+fn open_at_once(path: &Path) -> std::io::Result<File> {
+    std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)
+}
+
+#[cfg(unix)]
+fn is_pipe(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata(path).is_ok_and(|about| about.file_type().is_fifo())
+}
+
+#[cfg(unix)]
+fn nobody_reads(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error())
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_: &Path) -> bool {
+    false
+}
+
+#[cfg(not(unix))]
+fn nobody_reads(_: &std::io::Error) -> bool {
+    false
 }
 
 /// A model or a text that a slip of the hand names is not overwritten.

@@ -72,3 +72,40 @@ fn a_run_that_fails_leaves_the_trace_before_it_and_makes_none() {
         assert!(verdict.sound() && verdict.finished, "{verdict:?}");
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_written_to_if_it_is_read_and_never_waited_for() {
+    use std::io::Read;
+    let (folder, model) = folder();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    // Were it waited for, the test would not end.
+    let said = traced(&model, &pipe, &[]);
+    assert!(said.code == Some(1) && said.err.contains("has no reader"), "{}", said.err);
+    let reader = {
+        let pipe = pipe.clone();
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            std::fs::File::open(pipe).and_then(|mut file| file.read_to_end(&mut bytes)).expect("it can be read");
+            bytes
+        })
+    };
+    // The reader may open it a moment later than the program.
+    let said = loop {
+        let said = traced(&model, &pipe, &[]);
+        if !said.err.contains("has no reader") {
+            break said;
+        }
+    };
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let bytes = reader.join().expect("it reads");
+    let verdict = verify(&mut Trace::new(std::io::Cursor::new(bytes)).expect("a trace")).expect("read");
+    assert!(verdict.sound() && verdict.finished, "{verdict:?}");
+    assert!(pipe.exists());
+    // Devices are as they were.
+    let said = traced(&model, std::path::Path::new("/dev/null"), &[]);
+    assert!(said.code == Some(0) && !said.err.contains("warning"), "{}", said.err);
+    assert!(std::path::Path::new("/dev/null").exists());
+}
