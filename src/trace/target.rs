@@ -35,7 +35,8 @@ impl Target {
         let remedy = "name a file in a folder that can be written to";
         let fault = |e: std::io::Error| {
             if is_pipe(path) && nobody_reads(&e) {
-                let message = format!("the trace {} cannot be written: it is a pipe that has no reader", path.display());
+                let message =
+                    format!("the trace {} cannot be written: it is a pipe that has no reader", path.display());
                 return Error::new(ErrorKind::File, message, "start the program that reads it first");
             }
             Error::new(ErrorKind::File, format!("the trace {} cannot be made: {e}", path.display()), remedy)
