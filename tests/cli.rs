@@ -24,6 +24,8 @@ mod terminal;
 mod text;
 #[path = "cli/trace.rs"]
 mod trace;
+#[path = "cli/trace_files.rs"]
+mod trace_files;
 #[path = "cli/unwritable.rs"]
 mod unwritable;
 

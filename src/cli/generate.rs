@@ -7,7 +7,7 @@ use super::models::Bar;
 use super::output::{self, Out, say};
 use super::report::{bytes, figure};
 use super::sampling_flags::SamplingFlags;
-use super::trace_flags::{EventFlags, Opened, TraceFlags};
+use super::trace_flags::{EventFlags, Opened, TraceFlags, Tracing};
 use clap::{Args, ValueEnum};
 use kvarto::backend::{Caps, Timing};
 use kvarto::engine::Registry;
@@ -147,9 +147,7 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
         },
         stop_asked,
     );
-    if let Some(tracing) = tracing {
-        tracing.finish();
-    }
+    let traced = tracing.map(Tracing::finish);
     let mut out = out.into_inner();
     if !quiet {
         // What was said stays on its own line, apart from an error.
@@ -157,7 +155,9 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     }
     let generation = result?;
     if command.json {
-        out.write(&output::json(&json(command, &gguf, &mut model, &generation, ids.len()), true));
+        let mut report = json(command, &gguf, &mut model, &generation, ids.len());
+        report["trace"] = traced.unwrap_or_default();
+        out.write(&output::json(&report, true));
     } else {
         summary(&mut model, &generation);
     }

@@ -20,6 +20,7 @@ mod report;
 mod sampling_flags;
 mod trace;
 mod trace_flags;
+mod whole_file;
 
 use clap::{Parser, Subcommand};
 use kvarto::ErrorKind;

@@ -10,6 +10,7 @@ use kvarto::model::gguf::Gguf;
 use kvarto::model::tokenizer::Tokenizer;
 use kvarto::trace::{Header, ModelHeader, Recorder, RecorderOptions, Target};
 use kvarto::{Error, ErrorKind, Result};
+use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
@@ -68,12 +69,12 @@ pub struct Opened {
 }
 
 impl TraceFlags {
-    /// Opens the file and the port, where any is wanted.
+    /// Opens the file and the port, where any is wanted. What the file holds stays until recording begins.
     ///
     /// # Errors
-    /// `File` for a file that cannot be made or a port that cannot be had, `Usage` for samples that go nowhere.
+    /// `File` for a file that cannot be made or holds something else or a port that cannot be had, `Usage` for samples that go nowhere.
     pub fn open(&self, events: &EventFlags) -> Result<Option<Opened>> {
-        let target = self.trace.as_deref().map(Target::create).transpose()?;
+        let target = self.trace.as_deref().map(Target::open).transpose()?;
         let listener = events.events.map(|address| {
             TcpListener::bind(address).map_err(|e| {
                 let message = format!("--events {address}: {e}");
@@ -157,8 +158,9 @@ pub struct Tracing {
 }
 
 impl Tracing {
-    /// Ends it, and says what became of it.
-    pub fn finish(self) {
+    /// Ends it, says what became of it, and returns that for programs: `file` (null without one), `events` written,
+    /// `dropped` for want of time, `clients` served, and `fault`, which is null unless the file ended before the run.
+    pub fn finish(self) -> Value {
         let summary = self.recorder.finish();
         let mut text = format!("trace     {} events", summary.events);
         if let (Some(path), None) = (&self.flags.trace, &summary.fault) {
@@ -170,7 +172,17 @@ impl Tracing {
         if summary.clients > 0 {
             text += &format!("; served to {}", summary.clients);
         }
+        if summary.fault.is_some() {
+            text += "; the rest is lost";
+        }
         say(&text);
+        json!({
+            "file": self.flags.trace.as_ref().map(|path| path.to_string_lossy()),
+            "events": summary.events,
+            "dropped": summary.dropped,
+            "clients": summary.clients,
+            "fault": summary.fault.as_ref().map(Error::message),
+        })
     }
 }
 

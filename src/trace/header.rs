@@ -6,12 +6,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::shape::GroupKind;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The first four bytes.
 pub const MAGIC: [u8; 4] = *b"KVTR";
 
-/// The version written, and the newest that is read. A reader refuses newer ones by name.
-pub const VERSION: u16 = 1;
+/// The version written, and the one that is read: others are refused by name. Version 1 had no checksum of the header.
+pub const VERSION: u16 = 2;
 
 /// Most bytes of the JSON.
 const MAX_HEADER_BYTES: u32 = 16 << 20;
@@ -141,13 +142,14 @@ impl Header {
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend(length.to_le_bytes());
         bytes.extend(json);
+        bytes.extend(xxh3_64(&bytes).to_le_bytes());
         Ok(bytes)
     }
 
     /// Reads a trace's beginning; also how many bytes it takes.
     ///
     /// # Errors
-    /// `File` for another kind of file, a newer version, or a header that is cut short or no JSON.
+    /// `File` for another kind of file, a newer version, or a header that is cut short, damaged or no JSON.
     pub(super) fn read(from: &mut dyn Read) -> Result<(Self, u64)> {
         let foreign =
             |what: String, remedy: &str| Error::new(ErrorKind::File, format!("the trace's header {what}"), remedy);
@@ -183,9 +185,23 @@ impl Header {
                 "use a program of that version",
             ));
         }
+        let at = 10 + u64::from(length);
+        let mut stored = [0u8; 8];
+        read_all(from, &mut stored).map_err(|(got, e)| {
+            let what = format!("is cut short: {got} of 8 bytes of its checksum at offset {at}{}", why(&e));
+            foreign(what, "record it anew")
+        })?;
+        let mut sum = Xxh3::new();
+        sum.update(&fixed);
+        sum.update(&json);
+        let (sum, stored) = (sum.digest(), u64::from_le_bytes(stored));
+        if sum != stored {
+            let what = format!("at offset 0 is damaged: its checksum is {sum:016x}, {stored:016x} is wanted");
+            return Err(foreign(what, "record it anew, or fetch it again"));
+        }
         let header = serde_json::from_slice(&json)
-            .map_err(|e| foreign(format!("at offset 10 is no JSON of a trace: {e}"), "the file is damaged"))?;
-        Ok((header, 10 + u64::from(length)))
+            .map_err(|e| foreign(format!("at offset 10 is no JSON of a trace: {e}"), "record it anew"))?;
+        Ok((header, at + 8))
     }
 }
 

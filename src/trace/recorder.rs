@@ -2,53 +2,15 @@
 
 use super::header::Header;
 use super::serve::Server;
+use super::target::Target;
 use super::writer::{Packer, Places, unwritten};
 use crate::engine::{Engine, Next, Subscription};
 use crate::error::{Error, ErrorKind, Result};
-use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// Where a trace goes.
-pub enum Target {
-    /// A file, which is cut back to its last whole chunk when no more can be written.
-    File(File),
-    /// Anything else.
-    Writer(Box<dyn Write + Send>),
-}
-
-impl Target {
-    /// A new file, or the emptied one that is there.
-    ///
-    /// # Errors
-    /// `File` with what the system says.
-    pub fn create(path: &Path) -> Result<Self> {
-        let fault = |e| {
-            let message = format!("the trace {} cannot be made: {e}", path.display());
-            Error::new(ErrorKind::File, message, "name a file in a folder that can be written to")
-        };
-        Ok(Target::File(File::create(path).map_err(fault)?))
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        match self {
-            Target::File(file) => file.write_all(bytes),
-            Target::Writer(to) => to.write_all(bytes).and_then(|()| to.flush()),
-        }
-    }
-
-    /// Takes back what was written of a chunk that did not get whole. Where that fails, a reader sees a chunk cut short.
-    fn cut(&mut self, bytes: u64) {
-        if let Target::File(file) = self {
-            let _ = file.set_len(bytes).and_then(|()| file.seek(SeekFrom::Start(bytes)).map(drop));
-        }
-    }
-}
 
 /// Told of a fault.
 pub type OnFault = Box<dyn FnOnce(&Error) + Send>;
@@ -102,7 +64,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Listens to an engine from now on. A target that refuses even the header ends as one that is full.
+    /// Listens to an engine from now on; what a target's file held is gone then. A target that refuses even the header ends as one that is full.
     ///
     /// # Errors
     /// `File` when the header or the listener cannot be used, or no thread can be made.
@@ -122,7 +84,7 @@ impl Recorder {
             places: Places::new(head.len() as u64),
             summary: Summary::default(),
         };
-        work.write(&head);
+        work.begin(&head);
         let thread = std::thread::Builder::new().name("trace".into()).spawn(move || work.run());
         let thread = thread.map_err(|e| Error::new(ErrorKind::File, format!("no thread for the trace: {e}"), ""))?;
         Ok(Recorder { stop, thread: Some(thread), address })
@@ -227,6 +189,14 @@ impl Work {
             let packer = &self.packer;
             server.catch_up(|dropped| packer.resync(dropped).ok(), packer.events());
         }
+    }
+
+    /// Takes the target over, and writes the header.
+    fn begin(&mut self, head: &[u8]) {
+        if let Some(Err(e)) = self.target.as_mut().map(Target::begin) {
+            return self.fail(unwritten(e));
+        }
+        self.write(head);
     }
 
     /// Writes to the target, whole or not at all; false when it takes no more.

@@ -12,6 +12,8 @@ enum Kind {
     WholeOrNull,
     NumberOrNull,
     List,
+    /// Null, of a run that does without.
+    Nothing,
     Object(&'static [(&'static str, Kind)]),
 }
 use Kind::*;
@@ -63,6 +65,7 @@ const KEYS: &[(&str, Kind)] = &[
         ]),
     ),
     ("fallbacks", List),
+    ("trace", Nothing),
 ];
 
 #[track_caller]
@@ -76,6 +79,7 @@ fn check(value: &Value, keys: &[(&str, Kind)]) {
             WholeOrNull => value.is_u64() || value.is_null(),
             NumberOrNull => value.is_null() || value.as_f64().is_some_and(|x| x.is_finite() && x >= 0.0),
             List => value.is_array(),
+            Nothing => value.is_null(),
             Object(keys) => {
                 check(value, keys);
                 true

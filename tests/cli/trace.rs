@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 /// A folder with the model in it.
-fn folder() -> (tempfile::TempDir, String) {
+pub fn folder() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let model = folder.path().join("tiny.gguf");
     let bytes = tiny_llama(3).set("llama.context_length", V::U32(4096)).build();
@@ -20,11 +20,11 @@ fn folder() -> (tempfile::TempDir, String) {
     (folder, model)
 }
 
-const PROMPT: &str = "A cache holds a key and a value for every token, layer and head; \
+pub const PROMPT: &str = "A cache holds a key and a value for every token, layer and head; \
     pages of it are sealed once they are full and old enough, and converted later on.";
 
 /// Generates with a trace to `file`; pages convert while it runs.
-fn traced(model: &str, file: &Path, more: &[&str]) -> Said {
+pub fn traced(model: &str, file: &Path, more: &[&str]) -> Said {
     let file = file.to_str().expect("UTF-8");
     let arguments = [
         "generate",
@@ -57,7 +57,7 @@ fn traced(model: &str, file: &Path, more: &[&str]) -> Said {
     run(kvarto(&[&arguments[..], more].concat()))
 }
 
-fn trace(words: &[&str], file: &Path) -> Said {
+pub fn trace(words: &[&str], file: &Path) -> Said {
     let mut all = vec!["trace"];
     all.extend(words);
     all.push(file.to_str().expect("UTF-8"));
@@ -81,6 +81,9 @@ fn a_run_is_recorded_verified_listed_and_exported() {
     let verdict: Value = serde_json::from_str(&verdict.out).expect("JSON");
     // The trace ends with what the run's own figures say.
     assert_eq!(verdict["page_bytes"], stats["kv_bytes"]["device"]);
+    let traced = &stats["trace"];
+    assert_eq!((&traced["file"], &traced["fault"]), (&file.to_str().into(), &Value::Null), "{traced}");
+    assert_eq!((&traced["events"], &traced["dropped"]), (&verdict["events"], &0.into()), "{traced}");
     let pages = stats["pages"].as_array().expect("pages").iter().map(|p| p["pages"].as_u64().expect("a number"));
     assert_eq!(verdict["pages"].as_u64(), Some(pages.sum()));
     assert_eq!((&verdict["finished"], &verdict["dropped"]), (&Value::Bool(true), &Value::from(0)));
@@ -207,12 +210,41 @@ fn words_that_cannot_be_meant_are_refused_before_anything_runs() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_ends_the_trace_with_one_warning_and_not_the_run() {
-    let (_folder, model) = folder();
+    let (folder, model) = folder();
     let said = traced(&model, Path::new("/dev/full"), &[]);
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert_eq!(said.err.matches("warning: ").count(), 1, "{}", said.err);
     assert!(said.err.contains("the trace cannot be written") && said.err.contains("prefill "), "{}", said.err);
     assert!(!said.out.trim().is_empty());
+    // Programs hear of it as well, and the exit status is the run's.
+    let said = traced(&model, Path::new("/dev/full"), &["--json"]);
+    let report: Value = serde_json::from_str(&said.out).expect("JSON");
+    let trace = &report["trace"];
+    assert_eq!((said.code, &trace["file"], &trace["events"]), (Some(0), &"/dev/full".into(), &0.into()), "{trace}");
+    assert!(trace["fault"].as_str().is_some_and(|why| why.contains("cannot be written")), "{trace}");
+    assert_eq!(said.err.matches("the rest is lost").count(), 1, "{}", said.err);
+    // So with a trace that goes wrong midway: here its reader leaves.
+    let (file, out) = (folder.path().join("pipe"), folder.path().join("begin"));
+    let made = std::process::Command::new("mkfifo").arg(&file).status().expect("mkfifo");
+    assert!(made.success());
+    let reader = {
+        let (file, out) = (file.clone(), out.clone());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 64];
+            let read = std::fs::File::open(file).and_then(|mut pipe| std::io::Read::read_exact(&mut pipe, &mut bytes));
+            read.and_then(|()| std::fs::write(out, bytes)).expect("it can be read");
+        })
+    };
+    let said = loop {
+        let said = traced(&model, &file, &["--json"]);
+        if !said.err.contains("has no reader") {
+            break said;
+        }
+    };
+    reader.join().expect("it reads");
+    let report: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert!(said.code == Some(0) && report["trace"]["fault"].is_string(), "{}", report["trace"]);
+    assert!(report["new_tokens"].as_u64().is_some_and(|n| n > 0), "{report}");
 }
 
 #[test]

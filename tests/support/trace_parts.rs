@@ -19,11 +19,19 @@ pub fn chunk(kind: u32, first_event: u64, raw: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// A header around `json`, with the checksum that its bytes have.
+pub fn header_of(json: &[u8]) -> Vec<u8> {
+    let mut bytes = kvarto::trace::MAGIC.to_vec();
+    bytes.extend(kvarto::trace::VERSION.to_le_bytes());
+    bytes.extend((json.len() as u32).to_le_bytes());
+    bytes.extend(json);
+    bytes.extend(xxhash_rust::xxh3::xxh3_64(&bytes).to_le_bytes());
+    bytes
+}
+
 /// A header that says nothing.
 pub fn header() -> Vec<u8> {
-    let mut bytes = b"KVTR\x01\0\x02\0\0\0".to_vec();
-    bytes.extend(b"{}");
-    bytes
+    header_of(b"{}")
 }
 
 /// Reads a trace from a stranger: as a file, as a stream, and what it says of a cache. Whether it could be opened.

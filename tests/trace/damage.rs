@@ -3,7 +3,7 @@
 use super::rig::{Rng, busy, moving, recorded};
 use super::{shipped, trace_parts};
 use kvarto::engine::{Event, SeqId, Timed, TokenPiece};
-use kvarto::trace::{Ending, Header, Trace, TraceWriter};
+use kvarto::trace::{Ending, Header, Stream, Trace, TraceWriter};
 use std::io::Cursor;
 use std::sync::Arc;
 
@@ -115,10 +115,35 @@ fn what_is_no_trace_is_named() {
     assert!(error(b"").message().contains("cut short"));
     assert!(error(b"KVT").message().contains("cut short"));
     assert!(error(b"<").message().contains("no trace"));
-    let newer = error(b"KVTR\x02\0\x14\0\0\0{\"version\": \"9.8.7\"}");
-    assert!(newer.message().contains("version 2") && newer.message().contains("9.8.7"), "{newer}");
-    assert!(error(b"KVTR\x01\0\xff\xff\xff\xffxx").message().contains("offset 6"));
-    assert!(error(b"KVTR\x01\0\x05\0\0\0{nope").message().contains("offset 10"));
+    let newer = error(b"KVTR\x03\0\x14\0\0\0{\"version\": \"9.8.7\"}");
+    assert!(newer.message().contains("version 3") && newer.message().contains("9.8.7"), "{newer}");
+    let older = error(b"KVTR\x01\0\x02\0\0\0{}");
+    assert!(older.message().contains("version 1") && older.message().contains("reads version 2"), "{older}");
+    assert!(error(b"KVTR\x02\0\xff\xff\xff\xffxx").message().contains("offset 6"));
+    assert!(error(&trace_parts::header_of(b"{nope")).message().contains("offset 10"));
+}
+
+#[test]
+fn every_bit_of_the_header_is_checked() {
+    let header = Header { command: "generate".into(), profile: "minima-kv".into(), ..Header::default() };
+    let bytes = TraceWriter::new(Vec::new(), &header).and_then(TraceWriter::finish).expect("memory");
+    let whole = Trace::new(Cursor::new(&bytes)).expect("a trace");
+    assert_eq!(*whole.header(), header);
+    let end = u64::from_le_bytes(bytes[bytes.len() - 16..bytes.len() - 8].try_into().expect("8 bytes")) as usize;
+    for bit in 0..end * 8 {
+        let mut damaged = bytes.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        let error = match Trace::new(Cursor::new(&damaged)) {
+            Ok(_) => panic!("bit {bit} of the header is flipped and it was read"),
+            Err(error) => error,
+        };
+        assert!(error.message().contains("trace"), "bit {bit}: {error}");
+        assert!(Stream::new(&damaged[..]).is_err(), "bit {bit}");
+    }
+    for cut in 0..end {
+        let error = Stream::new(&bytes[..cut]).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("cut short"), "{cut}: {error}");
+    }
 }
 
 #[test]

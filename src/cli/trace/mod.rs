@@ -3,10 +3,10 @@
 mod info;
 
 use super::output::{self, Out, say};
+use super::whole_file::WholeFile;
 use clap::{Args, Subcommand, ValueEnum};
 use kvarto::engine::SeqId;
 use kvarto::trace::{Ending, Export, Filter, Trace, export, json_of, verify};
-use kvarto::{Error, ErrorKind};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -56,7 +56,7 @@ enum Action {
         file: PathBuf,
         #[command(flatten)]
         filter: FilterFlags,
-        /// Where to write; standard output if not given
+        /// Where to write, whole or not at all; standard output if not given
         #[arg(short, long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
@@ -160,15 +160,8 @@ pub fn run(command: &TraceCommand) -> anyhow::Result<ExitCode> {
             };
             let result = match out {
                 Some(path) => {
-                    let made = std::fs::File::create(path).map_err(|e| {
-                        let message = format!("{} cannot be made: {e}", path.display());
-                        Error::new(ErrorKind::File, message, "name a file in a folder that can be written to")
-                    })?;
-                    let mut to_file = std::io::BufWriter::new(made);
-                    let written = export(&mut trace, to, |record| filter.passes(record), &mut to_file);
-                    written.and(to_file.flush().map_err(|e| {
-                        Error::new(ErrorKind::File, format!("{}: {e}", path.display()), "make room where it goes")
-                    }))
+                    let mut made = WholeFile::create(path, file)?;
+                    export(&mut trace, to, |record| filter.passes(record), &mut made).and_then(|()| made.keep())
                 }
                 None => {
                     let mut plain = Plain(Out::stdout());
