@@ -1,7 +1,7 @@
 //! Traces for other tools: JSON, CSV, and the JSON that Perfetto and Chrome draw.
 
 use super::codec::{Record, event_name, json_of};
-use super::reader::Trace;
+use super::reader::{Gap, Step, Trace};
 use super::writer::unwritten;
 use crate::engine::{Event, PageFacts};
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ use std::io::{Read, Seek, Write};
 /// What to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Export {
-    /// One object: the header, and all events in full.
+    /// One object: the header, all events in full, and which could not be read (`missing`).
     Json,
     /// A line an event, with what most events have in columns and all of it as JSON in the last.
     Csv,
@@ -19,17 +19,16 @@ pub enum Export {
     Perfetto,
 }
 
-/// Writes the events of a trace that `wanted` lets through.
+/// Writes the events of a trace that `wanted` lets through, those behind damaged chunks too. What could not be read.
 ///
 /// # Errors
-/// `File` for what cannot be written, and as [`Trace::records`]: what was read until then is written, and the output is
-/// whole in its own format.
+/// `File` for what cannot be written. A trace that is damaged is none: the output is whole in its own format.
 pub fn export<R: Read + Seek, W: Write>(
     trace: &mut Trace<R>,
     to: Export,
     mut wanted: impl FnMut(&Record) -> bool,
     out: W,
-) -> Result<()> {
+) -> Result<Vec<Gap>> {
     let mut sink: Box<dyn Sink + '_> = match to {
         Export::Json => Box::new(Json::new(out, &serde_json::to_value(trace.header()).unwrap_or_default())?),
         Export::Csv => Box::new(Csv(csv::Writer::from_writer(out))),
@@ -37,15 +36,17 @@ pub fn export<R: Read + Seek, W: Write>(
     };
     sink.begin()?;
     let mut fault = None;
-    let read = trace.each(|record| {
-        if wanted(record) {
-            fault = sink.put(record).err();
+    let gaps = trace.each_readable(|step| {
+        match step {
+            Step::Event(record) if wanted(record) => fault = sink.put(record).err(),
+            Step::Event(_) => {}
+            Step::Missing(_) => sink.gap(),
         }
         fault.is_none()
     });
     match fault {
         Some(error) => Err(error),
-        None => sink.end().and(read),
+        None => sink.end(&gaps).map(|()| gaps),
     }
 }
 
@@ -54,10 +55,13 @@ trait Sink {
         Ok(())
     }
     fn put(&mut self, record: &Record) -> Result<()>;
-    fn end(&mut self) -> Result<()>;
+    /// Events are missing here.
+    fn gap(&mut self) {}
+    fn end(&mut self, gaps: &[Gap]) -> Result<()>;
 }
 
-/// `{"header": …, "events": [` and events, one a line.
+/// `{"header": …, "events": [` and events, one a line, and `"missing"`: what is wrong, and from which event to before
+/// which (null where it is the end).
 struct Json<W> {
     out: W,
     any: bool,
@@ -76,8 +80,10 @@ impl<W: Write> Sink for Json<W> {
         write!(self.out, "{comma}\n{}", json_of(record)).map_err(unwritten)
     }
 
-    fn end(&mut self) -> Result<()> {
-        self.out.write_all(b"\n]}\n").and_then(|()| self.out.flush()).map_err(unwritten)
+    fn end(&mut self, gaps: &[Gap]) -> Result<()> {
+        let missing = gaps.iter().map(|gap| json!({"why": gap.why, "from": gap.from, "to": gap.to}));
+        let missing = Value::Array(missing.collect());
+        write!(self.out, "\n],\n\"missing\": {missing}}}\n").and_then(|()| self.out.flush()).map_err(unwritten)
     }
 }
 
@@ -120,7 +126,7 @@ impl<W: Write> Sink for Csv<W> {
         self.0.write_record(row).map_err(of_csv)
     }
 
-    fn end(&mut self) -> Result<()> {
+    fn end(&mut self, _: &[Gap]) -> Result<()> {
         self.0.flush().map_err(unwritten)
     }
 }
@@ -234,7 +240,12 @@ impl<W: Write> Sink for Perfetto<W> {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<()> {
+    fn gap(&mut self) {
+        // Of a step that is not there: they would be drawn as another's.
+        self.moves.clear();
+    }
+
+    fn end(&mut self, _: &[Gap]) -> Result<()> {
         self.out.write_all(b"\n]}\n").and_then(|()| self.out.flush()).map_err(unwritten)
     }
 }

@@ -32,7 +32,7 @@ pub use codec::{EVENT_NAMES, Record, event_name, json_of};
 pub use export::{Export, export};
 pub use filter::Filter;
 pub use header::{GroupHeader, Header, MAGIC, ModelHeader, VERSION};
-pub use reader::{ChunkEntry, Ending, Trace};
+pub use reader::{ChunkEntry, Ending, Gap, Step, Trace};
 pub use recorder::{OnFault, Recorder, RecorderOptions, Summary};
 pub use state::State;
 pub use stream::Stream;

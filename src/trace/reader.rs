@@ -44,9 +44,43 @@ pub enum Ending {
     Finished,
     /// After a whole chunk, without an index: it is still being written, or the program ended first.
     Unfinished,
-    /// Within a chunk, or with bytes that are none: what is wrong, naming chunk and offset. All chunks before it can be
-    /// read.
+    /// Within a chunk: what is wrong, naming chunk and offset. All chunks before it can be read.
     Cut(String),
+    /// With bytes that are no chunk, or an index that is damaged: the same.
+    Damaged(String),
+}
+
+/// A stretch of a trace that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// What is wrong with its first chunk, naming chunk and offset.
+    pub why: String,
+    /// Damaged chunks, one after the other.
+    pub chunks: u64,
+    /// Number of the first event that is missing.
+    pub from: u64,
+    /// Number of the one after the last that is missing; `None` where nothing tells how many there were.
+    pub to: Option<u64>,
+}
+
+impl Gap {
+    /// Which events are missing, in words.
+    pub fn missing(&self) -> String {
+        match self.to {
+            Some(to) if to > self.from + 1 => format!("events {} to {} are missing", self.from, to - 1),
+            Some(to) if to == self.from + 1 => format!("event {} is missing", self.from),
+            Some(_) => "no event is missing".into(),
+            None => format!("events from {} on are missing", self.from),
+        }
+    }
+}
+
+/// What [`Trace::each_readable`] tells.
+pub enum Step<'a> {
+    /// An event.
+    Event(&'a Record),
+    /// Events are missing here.
+    Missing(&'a Gap),
 }
 
 /// A trace in a file, or in anything else that can be read from any place.
@@ -57,6 +91,8 @@ pub struct Trace<R = BufReader<File>> {
     ending: Ending,
     /// Where the next chunk would begin.
     end: u64,
+    /// Events in all, by the index.
+    events: Option<u64>,
 }
 
 impl Trace {
@@ -80,9 +116,13 @@ impl<R: Read + Seek> Trace<R> {
     /// `File` as [`Trace::open`].
     pub fn new(mut from: R) -> Result<Self> {
         let (header, start) = Header::read(&mut from)?;
-        let mut trace = Trace { from, header, chunks: Vec::new(), ending: Ending::Unfinished, end: start };
+        let mut trace =
+            Trace { from, header, chunks: Vec::new(), ending: Ending::Unfinished, end: start, events: None };
         match trace.indexed(start) {
-            Some((chunks, end)) => (trace.chunks, trace.end, trace.ending) = (chunks, end, Ending::Finished),
+            Some((chunks, end, events)) => {
+                (trace.chunks, trace.end, trace.events) = (chunks, end, Some(events));
+                trace.ending = Ending::Finished;
+            }
             None => trace.walk()?,
         }
         Ok(trace)
@@ -115,8 +155,8 @@ impl<R: Read + Seek> Trace<R> {
         self.from.seek(SeekFrom::End(0)).map_err(|e| unread(&e))
     }
 
-    /// The chunks by the index, and where that begins; `None` without a good one.
-    fn indexed(&mut self, start: u64) -> Option<(Vec<ChunkEntry>, u64)> {
+    /// The chunks by the index, where that begins, and how many events there are; `None` without a good one.
+    fn indexed(&mut self, start: u64) -> Option<(Vec<ChunkEntry>, u64, u64)> {
         let length = self.length().ok()?;
         let at = length.checked_sub(16).filter(|at| *at >= start)?;
         let footer: [u8; 16] = self.bytes(at).ok()?;
@@ -132,7 +172,8 @@ impl<R: Read + Seek> Trace<R> {
         let chunks = read_index(&self.payload(&head).ok()?)?;
         // An index that leaves out the beginning or points beyond itself is another file's.
         let first = chunks.first().map_or(offset, |chunk| chunk.offset);
-        (first == start && chunks.last().is_none_or(|chunk| chunk.offset < offset)).then_some((chunks, offset))
+        let fits = first == start && chunks.last().is_none_or(|chunk| chunk.offset < offset);
+        fits.then_some((chunks, offset, head.first_event))
     }
 
     /// Goes on from head to head after the last chunk known.
@@ -140,7 +181,8 @@ impl<R: Read + Seek> Trace<R> {
         let length = self.length()?;
         self.ending = loop {
             let (number, offset) = (self.chunks.len(), self.end);
-            let cut = |why: String| Ending::Cut(format!("chunk {number} at offset {offset} {why}"));
+            let named = |why: String| format!("chunk {number} at offset {offset} {why}");
+            let (cut, damaged) = (|why| Ending::Cut(named(why)), |why| Ending::Damaged(named(why)));
             let left = length.saturating_sub(offset);
             if left == 0 {
                 break Ending::Unfinished;
@@ -150,7 +192,7 @@ impl<R: Read + Seek> Trace<R> {
             }
             let head = match Head::parse(&self.bytes(offset)?) {
                 Ok(head) => head,
-                Err(why) => break cut(why),
+                Err(why) => break damaged(why),
             };
             if head.bytes() > left {
                 let there = left - HEAD_BYTES as u64;
@@ -159,15 +201,17 @@ impl<R: Read + Seek> Trace<R> {
             if head.kind == ChunkKind::Index {
                 // Read again where it led nowhere: then this says why.
                 if let Err(why) = self.payload(&head) {
-                    break cut(why);
+                    break damaged(why);
                 }
+                self.events = Some(head.first_event);
                 let rest = left - head.bytes();
                 break match rest {
                     16 => match self.bytes::<16>(offset + head.bytes()) {
                         Ok(footer) if footer[..8] == offset.to_le_bytes() && footer[8..] == FOOTER => Ending::Finished,
-                        _ => cut("is an index whose end is damaged".into()),
+                        _ => damaged("is an index whose end is damaged".into()),
                     },
-                    rest => cut(format!("is an index with {rest} bytes after it, 16 are wanted")),
+                    0..16 => cut(format!("is an index that is cut short: {rest} of 16 bytes after it")),
+                    rest => damaged(format!("is an index with {rest} bytes after it, 16 are wanted")),
                 };
             }
             let Head { kind, first_event, first_ns, .. } = head;
@@ -240,6 +284,48 @@ impl<R: Read + Seek> Trace<R> {
             }
         }
         Ok(())
+    }
+
+    /// The same, going on behind chunks that are damaged, with the next one that can be read. What is missing, in order;
+    /// nothing for a trace that was read to its end, or until `act` had enough, without a fault.
+    pub fn each_readable(&mut self, mut act: impl FnMut(Step<'_>) -> bool) -> Vec<Gap> {
+        let (mut gaps, mut open, mut next) = (Vec::<Gap>::new(), false, 0);
+        for number in 0..self.chunks.len() {
+            let entry = self.chunks[number];
+            let records = match self.records(number) {
+                Ok(records) => records,
+                Err(error) => {
+                    match gaps.last_mut().filter(|_| open) {
+                        Some(gap) => gap.chunks += 1,
+                        None => gaps.push(Gap { why: error.message().into(), chunks: 1, from: next, to: None }),
+                    }
+                    open = true;
+                    continue;
+                }
+            };
+            if let Some(gap) = gaps.last_mut().filter(|_| open) {
+                // The chunk is whole, so that this is where it belongs.
+                gap.to = Some(entry.first_event.max(gap.from));
+                next = entry.first_event;
+                open = false;
+                if gap.to > Some(gap.from) && !act(Step::Missing(gap)) {
+                    return gaps;
+                }
+            }
+            if entry.kind != ChunkKind::Events {
+                continue;
+            }
+            for record in records {
+                next = record.number + 1;
+                if !act(Step::Event(&record)) {
+                    return gaps;
+                }
+            }
+        }
+        if let Some(gap) = gaps.last_mut().filter(|_| open) {
+            gap.to = self.events.map(|events| events.max(gap.from));
+        }
+        gaps
     }
 
     /// The state before event `number`: from the last snapshot before it on.

@@ -106,7 +106,7 @@ pub fn verify<R: Read + Seek>(trace: &mut Trace<R>) -> Result<Verdict> {
             }
         }
     }
-    if let Ending::Cut(why) = trace.ending() {
+    if let Ending::Cut(why) | Ending::Damaged(why) = trace.ending() {
         verdict.fault(why.clone());
     }
     verdict.finished = *trace.ending() == Ending::Finished;

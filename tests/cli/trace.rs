@@ -173,18 +173,90 @@ fn damage_is_told_with_its_place_and_the_rest_is_read() {
         "{}",
         said.out
     );
-    let said = trace(&["events", "--json"], &flipped);
-    assert!(
-        said.code == Some(1) && said.out.contains(&format!("at offset {}", last.offset)),
-        "{}{}",
-        said.out,
-        said.err
-    );
     for (name, body, wanted) in [("foreign", &b"GGUF0000000000"[..], "no trace"), ("empty", b"", "cut short")] {
         let said = trace(&["info"], &write(name, body));
         assert!(said.code == Some(1) && said.err.contains(wanted) && said.err.contains(name), "{}", said.err);
     }
     assert!(trace(&["info"], Path::new("/nowhere/at/all")).err.contains("/nowhere/at/all"));
+}
+
+/// The objects of `events --json`.
+fn objects(lines: &str) -> Vec<Value> {
+    lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn a_damaged_chunk_is_told_once_and_all_behind_it_is_read() {
+    let (folder, model) = folder();
+    let file = folder.path().join("run.kvtr");
+    traced(&model, &file, &[]);
+    let bytes = std::fs::read(&file).expect("written");
+    let chunks = Trace::open(&file).expect("a trace").chunks().to_vec();
+    assert!(chunks.len() > 1, "{chunks:?}");
+    let whole = objects(&trace(&["events", "--json"], &file).out);
+    let damaged = folder.path().join("damaged");
+    for (number, chunk) in chunks.iter().enumerate() {
+        for byte in [5, 40] {
+            let mut flipped = bytes.clone();
+            flipped[chunk.offset as usize + byte] ^= 4;
+            std::fs::write(&damaged, flipped).expect("it can be written");
+            let next = chunks.get(number + 1).map_or(whole.len() as u64, |next| next.first_event);
+            let gone = chunk.first_event..next;
+            let left: Vec<&Value> =
+                whole.iter().filter(|event| !gone.contains(&event["n"].as_u64().expect("a number"))).collect();
+            let place = format!("chunk {number} at offset {} ", chunk.offset);
+            let told = |said: &Said| {
+                assert_eq!(said.code, Some(1), "{}", said.err);
+                assert_eq!(said.err.matches("warning: ").count(), 1, "{}", said.err);
+                assert!(said.err.contains(&place) && said.err.contains("missing"), "{}", said.err);
+            };
+            let said = trace(&["events", "--json"], &damaged);
+            told(&said);
+            assert_eq!(objects(&said.out).iter().collect::<Vec<_>>(), left);
+            let said = trace(&["events"], &damaged);
+            told(&said);
+            assert_eq!(said.out.lines().count(), left.len());
+            let out = folder.path().join("out");
+            for to in ["json", "csv", "perfetto"] {
+                let said = trace(&["export", "--to", to], &damaged);
+                told(&said);
+                let filed = trace(&["export", "--to", to, "--out", out.to_str().expect("UTF-8")], &damaged);
+                told(&filed);
+                assert_eq!(std::fs::read_to_string(&out).expect("written"), said.out);
+                if to == "json" {
+                    let export: Value = serde_json::from_str(&said.out).expect("JSON");
+                    assert_eq!(export["events"].as_array().expect("events").iter().collect::<Vec<_>>(), left);
+                    let missing = &export["missing"][0];
+                    assert_eq!((&missing["from"], &missing["to"]), (&gone.start.into(), &gone.end.into()));
+                }
+            }
+            let info: Value = serde_json::from_str(&trace(&["info", "--json"], &damaged).out).expect("JSON");
+            assert_eq!((&info["complete"], &info["events"]), (&false.into(), &left.len().into()), "{info}");
+            assert_eq!(info["missing"][0]["from"], gone.start);
+            let info = trace(&["info"], &damaged).out;
+            assert!(info.contains("figures below are of what could be read") && info.contains(&place), "{info}");
+            assert_eq!(trace(&["verify"], &damaged).code, Some(1));
+        }
+    }
+    // So with the index, without which all events are found; and nothing of it where nothing is wrong.
+    let mut flipped = bytes.clone();
+    let index = bytes.len() - 20;
+    flipped[index] ^= 4;
+    std::fs::write(&damaged, flipped).expect("it can be written");
+    let said = trace(&["events", "--json"], &damaged);
+    assert!(said.code == Some(1) && said.err.matches("warning: ").count() == 1, "{}", said.err);
+    assert_eq!(objects(&said.out), whole);
+    let info = trace(&["info"], &file).out;
+    assert!(!info.contains("DAMAGED") && info.contains("finished"), "{info}");
+    // And with the header, which tells what all of it is about.
+    let mut flipped = bytes.clone();
+    let at = flipped.windows(9).position(|w| w == b"minima-kv").expect("the profile's name");
+    flipped[at] = b'M';
+    std::fs::write(&damaged, flipped).expect("it can be written");
+    for words in [&["verify"][..], &["info"], &["events"], &["export", "--to", "json"]] {
+        let said = trace(words, &damaged);
+        assert!(said.code == Some(1) && said.err.contains("header at offset 0 is damaged"), "{words:?}: {}", said.err);
+    }
 }
 
 #[test]

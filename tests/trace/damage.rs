@@ -3,7 +3,7 @@
 use super::rig::{Rng, busy, moving, recorded};
 use super::{shipped, trace_parts};
 use kvarto::engine::{Event, SeqId, Timed, TokenPiece};
-use kvarto::trace::{Ending, Header, Stream, Trace, TraceWriter};
+use kvarto::trace::{Ending, Export, Gap, Header, Step, Stream, Trace, TraceWriter, export};
 use std::io::Cursor;
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ fn a_trace_cut_anywhere_gives_its_whole_chunks_or_a_named_error() {
                 let offset = ends[..there].last().copied().unwrap_or(starts[0]);
                 assert!(why.starts_with(&format!("chunk {there} at offset {offset} ")), "{cut}: {why}");
             }
-            Ending::Finished => panic!("{cut}: it is cut"),
+            Ending::Finished | Ending::Damaged(_) => panic!("{cut}: it is cut"),
         }
         // The last whole chunk can be read: once each time there is one more.
         if there > read {
@@ -60,6 +60,78 @@ fn a_trace_cut_anywhere_gives_its_whole_chunks_or_a_named_error() {
         }
     }
     assert_eq!(read, 60);
+}
+
+/// Numbers of the events that can be read, and what is said of the others.
+fn readable(bytes: &[u8]) -> (Vec<u64>, Vec<Gap>) {
+    let (mut numbers, mut told) = (Vec::new(), Vec::new());
+    let mut trace = Trace::new(Cursor::new(bytes)).expect("a trace");
+    let gaps = trace.each_readable(|step| {
+        match step {
+            Step::Event(record) => numbers.push(record.number),
+            Step::Missing(gap) => told.push(gap.clone()),
+        }
+        true
+    });
+    // Those that events follow are told where they are.
+    assert!(gaps.starts_with(&told) && gaps.len() - told.len() <= 1, "{gaps:?}, {told:?}");
+    (numbers, gaps)
+}
+
+#[test]
+fn reading_goes_on_behind_damaged_chunks_and_says_what_is_missing() {
+    let bytes = large();
+    let chunks = Trace::new(Cursor::new(&bytes)).expect("a trace").chunks().to_vec();
+    let first = |chunk: usize| chunk as u64 * 8;
+    let mut rng = Rng::told();
+    for _ in 0..60 {
+        let from = rng.below(60) as usize;
+        let (count, other) = (1 + rng.below(3) as usize, rng.below(60) as usize);
+        let mut hit: Vec<usize> = (from..(from + count).min(60)).chain([other]).collect();
+        hit.sort_unstable();
+        hit.dedup();
+        let mut damaged = bytes.clone();
+        for &chunk in &hit {
+            // Anywhere in it: its head, too.
+            let end = chunks.get(chunk + 1).map_or(chunks[chunk].offset + 900, |next| next.offset);
+            let at = chunks[chunk].offset + rng.below(end - chunks[chunk].offset);
+            damaged[at as usize] ^= 1 << rng.below(8);
+        }
+        let (numbers, gaps) = readable(&damaged);
+        let wanted: Vec<u64> = (0..480).filter(|n| !hit.contains(&(*n as usize / 8))).collect();
+        assert_eq!(numbers, wanted, "{hit:?}");
+        let runs: Vec<&[usize]> = hit.chunk_by(|a, b| a + 1 == *b).collect();
+        assert_eq!(gaps.len(), runs.len(), "{gaps:?}, {hit:?}");
+        for (gap, run) in gaps.iter().zip(runs) {
+            let place = format!("chunk {} at offset {} ", run[0], chunks[run[0]].offset);
+            assert!(gap.why.starts_with(&place), "{gap:?}");
+            let range = (first(run[0]), Some(first(run[run.len() - 1] + 1)), run.len() as u64);
+            assert_eq!((gap.from, gap.to, gap.chunks), range, "{gap:?}");
+        }
+        // Each format is whole in itself.
+        let written = |to| {
+            let mut out = Vec::new();
+            let gaps = export(&mut Trace::new(Cursor::new(&damaged)).expect("a trace"), to, |_| true, &mut out);
+            (String::from_utf8(out).expect("UTF-8"), gaps.expect("memory"))
+        };
+        let (json, told) = written(Export::Json);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["events"].as_array().map(Vec::len), Some(wanted.len()));
+        assert_eq!(json["missing"].as_array().map(Vec::len), Some(gaps.len()));
+        assert_eq!(json["missing"][0]["from"], gaps[0].from);
+        assert_eq!(told, gaps);
+        serde_json::from_str::<serde_json::Value>(&written(Export::Perfetto).0).expect("JSON");
+        let (csv, _) = written(Export::Csv);
+        let rows: Result<Vec<_>, _> = csv::Reader::from_reader(csv.as_bytes()).records().collect();
+        assert_eq!(rows.expect("CSV").len(), wanted.len());
+    }
+    // Nothing is missing of a whole one; without an index nobody knows how many events its last chunk had.
+    assert_eq!(readable(&bytes), ((0..480).collect(), Vec::new()));
+    let index = u64::from_le_bytes(bytes[bytes.len() - 16..][..8].try_into().expect("8 bytes")) as usize;
+    let mut damaged = bytes[..index].to_vec();
+    damaged[chunks[59].offset as usize + 40] ^= 1;
+    let (numbers, gaps) = readable(&damaged);
+    assert_eq!((numbers.len(), gaps.len(), gaps[0].from, gaps[0].to), (472, 1, 472, None), "{gaps:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::super::report::bytes;
 use kvarto::engine::{Event, StepFacts};
-use kvarto::trace::{ChunkKind, Ending, Header, Record, Trace, Verdict, event_name, json_of};
+use kvarto::trace::{ChunkKind, Ending, Gap, Header, Record, Step, Trace, Verdict, event_name, json_of};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -18,10 +18,11 @@ pub struct Info {
     conversions: BTreeMap<String, u64>,
     chunks: usize,
     snapshots: usize,
-    pages: u64,
-    page_bytes: u64,
+    /// Pages at the end and their bytes, or why nobody knows.
+    pages: Result<(u64, u64), String>,
     ending: Ending,
-    fault: Option<String>,
+    /// What could not be read.
+    gaps: Vec<Gap>,
 }
 
 impl Info {
@@ -38,12 +39,12 @@ impl Info {
             conversions: BTreeMap::new(),
             chunks: trace.chunks().len(),
             snapshots: trace.chunks().iter().filter(|c| c.kind == ChunkKind::Snapshot).count(),
-            pages: 0,
-            page_bytes: 0,
+            pages: Ok((0, 0)),
             ending: trace.ending().clone(),
-            fault: None,
+            gaps: Vec::new(),
         };
-        let read = trace.each(|record| {
+        info.gaps = trace.each_readable(|step| {
+            let Step::Event(record) = step else { return true };
             info.events += 1;
             info.ns = record.ns;
             let name = record.event.as_ref().map_or("unknown", event_name);
@@ -60,19 +61,23 @@ impl Info {
             }
             true
         });
-        match read.and_then(|()| trace.last_state()) {
-            Ok(state) => (info.pages, info.page_bytes) = (state.pages.len() as u64, state.page_bytes()),
-            Err(error) => info.fault = Some(error.message().to_string()),
-        }
+        let state = trace.last_state();
+        info.pages = state.map(|s| (s.pages.len() as u64, s.page_bytes())).map_err(|e| e.message().to_string());
         info
     }
 
+    /// Whether the sums are of the whole trace, as far as it goes.
+    fn complete(&self) -> bool {
+        self.gaps.is_empty() && self.pages.is_ok() && !matches!(self.ending, Ending::Damaged(_))
+    }
+
     fn ending(&self) -> String {
-        match (&self.fault, &self.ending) {
-            (Some(fault), _) => format!("damaged: {fault}"),
+        match (self.gaps.first(), &self.ending) {
+            (Some(gap), _) => format!("damaged: {}", gap.why),
             (None, Ending::Finished) => "finished".into(),
             (None, Ending::Unfinished) => "no index: still being written, or the program ended first".into(),
             (None, Ending::Cut(why)) => format!("cut: {why}"),
+            (None, Ending::Damaged(why)) => format!("damaged: {why}"),
         }
     }
 
@@ -98,6 +103,15 @@ impl Info {
         }
         out += &format!("profile   {}\n", h.profile);
         out += &format!("backend   {}: {}, {} tier, timing {}\n", h.backend, h.adapter, h.tier, h.timing);
+        if !self.complete() {
+            out += "DAMAGED   the figures below are of what could be read, not of the whole trace\n";
+            for gap in self.gaps.iter().take(20) {
+                out += &format!("          {}; {}\n", gap.why, gap.missing());
+            }
+            if self.gaps.len() > 20 {
+                out += &format!("          and {} more: `kvarto trace verify` lists all\n", self.gaps.len() - 20);
+            }
+        }
         out += &format!(
             "events    {} in {} chunks, {} snapshots, {:.3} s, {} steps, {} tokens, {} lost\n",
             self.events,
@@ -114,12 +128,16 @@ impl Info {
         for (way, count) in &self.conversions {
             out += &format!("converted {count:>8} {way}\n");
         }
-        out += &format!("pages     {} alive at the end, {}\n", self.pages, bytes(self.page_bytes));
+        out += &match &self.pages {
+            Ok((pages, size)) => format!("pages     {pages} alive at the end, {}\n", bytes(*size)),
+            Err(why) => format!("pages     unknown at the end: {why}\n"),
+        };
         out + &format!("ending    {}\n", self.ending())
     }
 
     /// For programs.
     pub fn json(&self) -> Value {
+        let missing = self.gaps.iter().map(|gap| json!({"why": gap.why, "from": gap.from, "to": gap.to}));
         json!({
             "schema": 1,
             "header": self.header,
@@ -132,9 +150,11 @@ impl Info {
             "conversions": self.conversions,
             "chunks": self.chunks,
             "snapshots": self.snapshots,
-            "pages": self.pages,
-            "page_bytes": self.page_bytes,
-            "finished": self.ending == Ending::Finished && self.fault.is_none(),
+            "pages": self.pages.as_ref().ok().map(|pages| pages.0),
+            "page_bytes": self.pages.as_ref().ok().map(|pages| pages.1),
+            "finished": self.ending == Ending::Finished && self.gaps.is_empty(),
+            "complete": self.complete(),
+            "missing": missing.collect::<Vec<_>>(),
             "ending": self.ending(),
         })
     }

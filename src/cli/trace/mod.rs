@@ -6,7 +6,7 @@ use super::output::{self, Out, say};
 use super::whole_file::WholeFile;
 use clap::{Args, Subcommand, ValueEnum};
 use kvarto::engine::SeqId;
-use kvarto::trace::{Ending, Export, Filter, Trace, export, json_of, verify};
+use kvarto::trace::{Ending, Export, Filter, Gap, Step, Trace, export, json_of, verify};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,7 +37,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Print events, one a line
+    /// Print events, one a line, those behind damaged chunks too; ends with 1 if there are any
     Events {
         /// A file that --trace wrote
         file: PathBuf,
@@ -47,7 +47,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Write events for other tools, to standard output or a file
+    /// Write events for other tools, to standard output or a file, as `events` does if chunks are damaged
     Export {
         /// json: one object; csv: a table; perfetto: for ui.perfetto.dev and chrome://tracing
         #[arg(long, value_enum)]
@@ -135,8 +135,10 @@ pub fn run(command: &TraceCommand) -> anyhow::Result<ExitCode> {
             let mut trace = Trace::open(file)?;
             let mut out = Out::stdout();
             let mut lines = String::new();
-            let read = trace.each(|record| {
-                if filter.passes(record) {
+            let gaps = trace.each_readable(|step| {
+                if let Step::Event(record) = step
+                    && filter.passes(record)
+                {
                     lines += &if *json { output::json(&json_of(record), false) } else { info::line(record) };
                 }
                 if lines.len() > 1 << 16 {
@@ -146,9 +148,7 @@ pub fn run(command: &TraceCommand) -> anyhow::Result<ExitCode> {
             });
             out.write(&lines);
             out.result()?;
-            read?;
-            note_ending(&trace);
-            Ok(ExitCode::SUCCESS)
+            Ok(note(&trace, &gaps))
         }
         Action::Export { to, file, filter, out } => {
             let mut filter = filter.filter()?;
@@ -161,7 +161,8 @@ pub fn run(command: &TraceCommand) -> anyhow::Result<ExitCode> {
             let result = match out {
                 Some(path) => {
                     let mut made = WholeFile::create(path, file)?;
-                    export(&mut trace, to, |record| filter.passes(record), &mut made).and_then(|()| made.keep())
+                    export(&mut trace, to, |record| filter.passes(record), &mut made)
+                        .and_then(|gaps| made.keep().map(|()| gaps))
                 }
                 None => {
                     let mut plain = Plain(Out::stdout());
@@ -170,21 +171,35 @@ pub fn run(command: &TraceCommand) -> anyhow::Result<ExitCode> {
                     let _ = buffered.flush();
                     drop(buffered);
                     // A reader that has had enough ends it, and is no error.
-                    if plain.0.closed() { Ok(()) } else { plain.0.result().and(written) }
+                    if plain.0.closed() { Ok(Vec::new()) } else { plain.0.result().and(written) }
                 }
             };
-            result?;
-            note_ending(&trace);
-            Ok(ExitCode::SUCCESS)
+            Ok(note(&trace, &result?))
         }
     }
 }
 
-/// Says on standard error when a trace was cut.
-fn note_ending(trace: &Trace) {
-    if let Ending::Cut(why) = trace.ending() {
-        say(&format!("warning: the trace ends early: {why}"));
-    }
+/// Says once on standard error what of a trace could not be read; the exit status. A trace that was cut short, as by a
+/// program that was ended, is no failure.
+fn note(trace: &Trace, gaps: &[Gap]) -> ExitCode {
+    let damaged = match (gaps, trace.ending()) {
+        ([], Ending::Finished | Ending::Unfinished) => return ExitCode::SUCCESS,
+        ([], Ending::Cut(why)) => {
+            say(&format!("warning: the trace ends early: {why}"));
+            return ExitCode::SUCCESS;
+        }
+        ([], Ending::Damaged(why)) => format!("{why}; what may be behind it is missing"),
+        ([first, rest @ ..], _) => {
+            let more = match rest.len() {
+                0 => String::new(),
+                1 => ", and so is one more stretch: `kvarto trace verify` lists all".into(),
+                more => format!(", and so are {more} more stretches: `kvarto trace verify` lists all"),
+            };
+            format!("{}; {}{more}", first.why, first.missing())
+        }
+    };
+    say(&format!("warning: {damaged}; all else is there"));
+    ExitCode::FAILURE
 }
 
 /// Standard output as a writer; what was not taken is known to `Out`.
