@@ -38,7 +38,7 @@ pub struct CalibrateOptions {
 
 impl Default for CalibrateOptions {
     fn default() -> Self {
-        CalibrateOptions { tokens: 16_384, window_tokens: 4096 }
+        CalibrateOptions { tokens: 32_768, window_tokens: 8192 }
     }
 }
 
