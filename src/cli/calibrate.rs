@@ -34,7 +34,8 @@ pub struct CalibrateCommand {
     /// Most tokens of the text to run over
     #[arg(long, default_value_t = CalibrateOptions::default().tokens, value_name = "N")]
     tokens: usize,
-    /// Tokens of a window: about as long as contexts will be (8192 if not given, or as many as the model has); a map gains little beyond what it has seen
+    /// Tokens of a window: about as long as contexts will be, since a map gains little beyond what it has seen (8192 if not
+    /// given, or as many as the model has)
     #[arg(long, value_name = "N")]
     window_tokens: Option<usize>,
     /// Keep the moments in the file too: it is then three times as large
