@@ -1,7 +1,8 @@
 //! Attention of few queries on the CPU, one page at a time: lanes hold channels, and sums across lanes are made for four
 //! tokens of four queries together, where [`panel`](super::panel) would leave most lanes empty.
 
-use super::panel::{PageStep, ReadValues, Rows, accumulate, exp, tanh, union};
+use super::panel::{PageStep, exp, tanh, union};
+use super::weigh::{ReadValues, Rows, accumulate};
 use pulp::{Simd, WithSimd};
 
 /// Tokens whose logits are made together, and queries a panel.
@@ -159,7 +160,7 @@ pub(super) use avx512::{across, four};
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use super::super::half_pages::{HalfKeys, HalfValues};
-    use super::super::panel::Rows;
+    use super::super::weigh::Rows;
     use super::{DecodedKeys, LOGITS, PageStep, Sums, step};
     use pulp::x86::V4;
     use pulp::{NullaryFnOnce, Simd, cast, f32x16};

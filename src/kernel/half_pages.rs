@@ -4,8 +4,9 @@
 //! is with a query's eight channels written twice, so that a vector ends as eight partial sums for each of two tokens.
 
 use super::few::{ScoreKeys, across, four};
-use super::panel::{PageStep, ReadValues};
+use super::panel::PageStep;
 use super::prefetch;
+use super::weigh::ReadValues;
 use pulp::x86::V4;
 use pulp::{Simd, cast, f32x16};
 use std::ops::Range;

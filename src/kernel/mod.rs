@@ -34,6 +34,7 @@ pub mod summarise_box;
 mod tables;
 pub mod tier;
 mod view;
+mod weigh;
 
 pub use partial::PartialState;
 pub use view::{RowView, WeightSegment};
