@@ -1,6 +1,7 @@
 //! `kvarto calibrate`: a model over a text, and the file that the bases `map` and `mean:FILE` are made from.
 
 use super::backend::{self, BackendFlags, Chosen};
+use super::interrupt;
 use super::models::Bar;
 use super::output::{self, say};
 use super::report::bytes;
@@ -15,8 +16,7 @@ use kvarto::profile::Profile;
 use kvarto::{Error, ErrorKind};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Measure a model's keys and values over a text, for the basis `map`.
@@ -52,14 +52,7 @@ const TEMPLATE: &str = "calibrating {wide_bar} {pos:>7} of {len} tokens {eta:>4}
 
 /// Runs the command.
 pub fn run(command: &CalibrateCommand) -> anyhow::Result<()> {
-    let cancelled = Arc::new(AtomicBool::new(false));
-    let flag = cancelled.clone();
-    ctrlc::set_handler(move || {
-        // A second Ctrl-C means it: the file is put in place in one move.
-        if flag.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-    })?;
+    let cancelled = interrupt::wish_to_stop()?;
     if let Some(path) = command.output.as_deref().filter(|path| !named_right(path)) {
         let message = format!("--output {} does not end in .kvcal", path.display());
         return Err(Error::new(ErrorKind::Usage, message, "name the file NAME.kvcal").into());

@@ -3,6 +3,7 @@
 use super::arguments;
 use super::backend::{self, BackendFlags, Chosen};
 use super::cache_flags::CacheFlags;
+use super::interrupt;
 use super::models::Bar;
 use super::output::{self, Out, say};
 use super::report::{bytes, figure};
@@ -21,8 +22,7 @@ use kvarto::{Error, ErrorKind};
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Generate text from a prompt.
 #[derive(Debug, Args)]
@@ -73,14 +73,7 @@ enum TimingWord {
 
 /// Runs the command.
 pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
-    let cancelled = Arc::new(AtomicBool::new(false));
-    let flag = cancelled.clone();
-    ctrlc::set_handler(move || {
-        // A second Ctrl-C means it: nothing is written that could be damaged.
-        if flag.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-    })?;
+    let cancelled = interrupt::wish_to_stop()?;
     let options = GenerateOptions {
         max_tokens: command.max_tokens,
         sampler: command.sampling.options()?,

@@ -11,6 +11,7 @@ mod data;
 mod doctor;
 mod eval;
 mod generate;
+mod interrupt;
 mod mask_flags;
 pub mod models;
 mod output;

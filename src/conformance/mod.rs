@@ -13,12 +13,14 @@ pub mod grid;
 mod maps;
 pub mod reference;
 mod report;
+mod stored;
 mod suite;
 
-pub use build::{Built, Class, StoredSide};
+pub use build::{Built, Class};
 pub use case::{BASES, CALIBRATED, Case, Formats, Kernel, POISON, Random, Values};
 pub use execute::{Measured, Outcome, buffer, within, words};
 pub use expected::{EXPECTED_FAILURES, ExpectedFailure};
 pub use maps::{HeadMaps, SideMaps};
 pub use report::{CheckResult, Report, Summary, Verdict};
+pub use stored::{BoundSide, StoredSide};
 pub use suite::{CPU_TOLERANCE, GPU_TOLERANCE, HALF_TOLERANCE, Options, Progress, run};

@@ -12,9 +12,11 @@ mod policies;
 mod prepare;
 mod registry;
 mod samples;
+mod scratch;
 mod sequence;
 mod settled;
 mod sides;
+mod source;
 mod stats;
 mod steady;
 mod step;
@@ -102,7 +104,7 @@ pub struct Engine {
     next_sequence: u64,
     /// Reopened pages whose bytes the next step brings over, by group.
     pending: Vec<Vec<Reopened>>,
-    staging: Vec<storage::Scratch>,
+    staging: Vec<scratch::Scratch>,
     listeners: events::Listeners,
     counters: stats::Counters,
     broken: Option<Error>,

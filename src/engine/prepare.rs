@@ -4,13 +4,13 @@ use super::journal::{Done, Journal};
 use super::moves::{Transfer, copies, transfers};
 use super::samples::Mass;
 use super::sequence::Sequence;
+use super::source::Source;
 use super::storage::Group;
 use super::{Engine, Event, SeqId, SeqRows, beyond, unknown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
-use crate::page::{PageId, RecordSegment, flags};
-use crate::plan::{self, Class, Limits, PageSource, PlanSequence, StepPlan};
-use crate::select::{Question, Selector};
+use crate::page::{PageId, flags};
+use crate::plan::{self, Limits, PlanSequence, StepPlan};
 use std::collections::BTreeSet;
 
 /// What a step needs, worked out before anything is recorded.
@@ -357,57 +357,4 @@ impl Engine {
 
 pub(super) fn no_layer(layer: usize) -> Error {
     Error::new(ErrorKind::Shape, format!("layer {layer} is in no cache group"), "")
-}
-
-/// The planner's view of one cache group.
-struct Source<'a> {
-    group: &'a Group,
-    index: usize,
-    sequences: &'a [&'a Sequence],
-    selector: &'a dyn Selector,
-    profile: &'a crate::profile::Profile,
-}
-
-impl PageSource for Source<'_> {
-    fn first_page(&self, sequence: usize) -> usize {
-        self.sequences[sequence].groups[self.index].first
-    }
-
-    fn pages(&self, sequence: usize, layer: usize, kv_head: usize) -> &[Option<PageId>] {
-        &self.sequences[sequence].groups[self.index].pages[layer * self.group.shape.kv_heads + kv_head]
-    }
-
-    fn class(&self, page: PageId) -> Class {
-        let d = &self.group.pool.page(page).descriptor;
-        Class { k: d.k_format, v: d.v_format, segment_group: d.segment_group }
-    }
-
-    fn record_segment(&self, page: PageId) -> Option<RecordSegment> {
-        self.group.pool.record_segment(self.group.pool.page(page).descriptor.side)
-    }
-
-    fn class_bytes(&self, class: Class) -> u64 {
-        let pool = &self.group.pool;
-        pool.side_bytes(crate::shape::Side::K, class.k) + pool.side_bytes(crate::shape::Side::V, class.v)
-    }
-
-    fn reads(&self, question: &Question, page: usize) -> bool {
-        crate::select::reads(self.selector, question, page)
-    }
-
-    fn question(&self, _: usize, layer: usize, kv_head: usize, first: u32, last: u32, pages: usize) -> Question {
-        let size = self.group.shape.page_tokens;
-        // The tail covers every row's own newest tokens, so it is counted from the first row.
-        let tail_start = (first as usize + 1).saturating_sub(self.profile.exact_tail_tokens.max(1)) / size;
-        Question {
-            layer: self.group.shape.layers[layer],
-            kv_head,
-            first_position: first,
-            last_position: last,
-            pages,
-            page_tokens: size,
-            sink_pages: self.profile.exact_sink_tokens.div_ceil(size),
-            tail_pages: pages.saturating_sub(tail_start),
-        }
-    }
 }

@@ -29,6 +29,8 @@ pub(super) struct Samples {
     decode_steps: u64,
     pages: PageSampling,
     changed: u64,
+    /// Whether it was said that masses do not fit.
+    told_unfit: bool,
 }
 
 /// Attention gathered in a step: by sequence, cache group and layer in group.
@@ -82,8 +84,8 @@ impl Engine {
             })
         };
         let fits = rows.iter().all(fits);
-        if !fits {
-            log::info!("attention by page is not sampled: its partial states do not fit one binding");
+        if !fits && !std::mem::replace(&mut self.samples.told_unfit, true) {
+            log::warn!("attention by page is not sampled in steps whose states, a page each, do not fit one binding");
         }
         fits
     }

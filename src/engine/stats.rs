@@ -140,7 +140,7 @@ impl Engine {
             memory.scratch_bytes += group.queries.bytes() + group.partials.bytes();
         }
         let scratch = self.staging.iter().chain(self.user_buffers.values());
-        memory.scratch_bytes += scratch.map(super::storage::Scratch::bytes).sum::<u64>();
+        memory.scratch_bytes += scratch.map(super::scratch::Scratch::bytes).sum::<u64>();
         memory
     }
 

@@ -186,7 +186,7 @@ impl<'e> Step<'e> {
     fn staging(&mut self, floats: usize) -> Result<BufferSlice> {
         let engine = &mut *self.engine;
         if engine.staging.len() == self.staged {
-            engine.staging.push(super::storage::Scratch::new("staging"));
+            engine.staging.push(super::scratch::Scratch::new("staging"));
         }
         let scratch = &mut engine.staging[self.staged];
         scratch.ensure(engine.backend.as_mut(), floats as u64 * 4)?;

@@ -1,6 +1,7 @@
 //! Taps of a step: tensors of the caller's forward pass, handed to the selector and the policy that declared them.
 
-use super::storage::{Group, Scratch};
+use super::scratch::Scratch;
+use super::storage::Group;
 use super::{Engine, Input, SeqRows, Step};
 use crate::backend::{Backend, BufferSlice, Recording};
 use crate::error::{Error, ErrorKind, Result};

@@ -16,6 +16,8 @@ mod keys;
 mod mirror;
 mod model;
 mod random;
+#[path = "../support/rng.rs"]
+mod rng;
 mod rounds;
 mod rules;
 mod steady;

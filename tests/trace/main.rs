@@ -4,6 +4,8 @@
 mod damage;
 mod record;
 mod rig;
+#[path = "../support/rng.rs"]
+mod rng;
 mod samples;
 mod serve;
 mod shipped;

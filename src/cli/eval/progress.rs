@@ -1,8 +1,9 @@
 //! An evaluation's progress on a terminal, and the wish to stop it.
 
+use super::super::interrupt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kvarto::Result;
 use kvarto::eval::Progress;
-use kvarto::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,16 +22,7 @@ impl Meter {
     /// # Errors
     /// `File` where the system lets nobody listen.
     pub fn new() -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let flag = stop.clone();
-        let heard = move || {
-            // A second Ctrl-C means it: files are written whole or not at all.
-            if flag.swap(true, Ordering::SeqCst) {
-                std::process::exit(130);
-            }
-        };
-        ctrlc::set_handler(heard)
-            .map_err(|e| Error::new(ErrorKind::File, format!("Ctrl-C cannot be listened to: {e}"), ""))?;
+        let stop = interrupt::wish_to_stop()?;
         let bar = ProgressBar::hidden();
         // The template is a constant of ours; were it wrong, the default bar would serve.
         if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {

@@ -167,7 +167,8 @@ pub enum Event {
         /// The tokens, in order.
         tokens: Vec<TokenPiece>,
     },
-    /// From here on new sequences have this profile.
+    /// From here on new sequences have this profile. Engines do not tell it, since theirs is fixed; it is for callers that
+    /// exchange engines ([`Engine::announce`](crate::engine::Engine::announce)).
     ProfileChanged {
         /// Its text, as `kvarto profiles show` prints it.
         text: Arc<str>,
@@ -191,7 +192,8 @@ pub enum Event {
         /// Largest difference, K and V.
         largest: [f32; 2],
     },
-    /// What a selector's choice kept of a layer and head in a sampled step.
+    /// What a selector's choice kept of a layer and head in a sampled step. No engine tells it yet: the mass of pages that were
+    /// not read is not known where nobody scores them.
     SelectionQuality {
         /// Steps so far.
         step: u64,
