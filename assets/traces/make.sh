@@ -6,7 +6,7 @@ kvarto=${KVARTO:-kvarto}
 here=assets/traces
 prompt=$(mktemp)
 trap 'rm -f "$prompt"' EXIT
-cat ARCHITECTURE.md CONTRIBUTING.md | head -c 14600 > "$prompt"
+cat ARCHITECTURE.md CONTRIBUTING.md README.md | head -c 14600 > "$prompt"
 # Pages are recent for 1,024 tokens, so that conversions to fewer bits go on through the run; attention by page every 16th step.
 "$kvarto" generate --backend cpu --temperature 0 --prompt-file "$prompt" --max-tokens 192 \
     --profile minima-kv --set policy.recent_tokens=1024 --set policy.young_share=1 --timing kernels \
