@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Where results lie, and by what they are found again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +43,13 @@ fn plain(c: char) -> bool {
 /// The name of the file that holds a profile's outcomes of a batch of needle cases.
 pub fn needle_file(subject: &Subject, grid: &super::needle::Grid, cases: &[super::needle::Case]) -> String {
     let Subject { profile, calibrations, model_sha256, backend, adapter, tier, version, .. } = subject;
-    let names: Vec<_> = cases.iter().map(|c| (c.task, c.length, c.depth, c.index)).collect();
-    let parts = ((profile, calibrations), model_sha256, backend, adapter, tier, version, grid.seed, &names, SCHEMA);
+    // What is in the cases counts, not what they are called: a task may be written anew.
+    let mut contents = Xxh3::new();
+    for case in cases {
+        contents.update(format!("{case:?}").as_bytes());
+    }
+    let contents = contents.digest();
+    let parts = ((profile, calibrations), model_sha256, backend, adapter, tier, version, grid.seed, contents, SCHEMA);
     let text = serde_json::to_string(&parts).unwrap_or_default();
     let label: String = subject.label.chars().map(|c| if plain(c) { c } else { '_' }).take(48).collect();
     let length = cases.first().map_or(0, |case| case.length);

@@ -27,6 +27,10 @@ fn cases_hold_what_they_ask_for_where_they_say() {
             for wanted in &question.wanted {
                 assert!(context.contains(wanted.as_str()), "{wanted}: {what}");
             }
+            if case.task == Task::Variables {
+                let numbers = context.matches("The secret code of the").count();
+                assert_eq!(numbers, 2, "a second chain with a code of its own: {what}");
+            }
             if matches!(case.task, Task::Single | Task::MultiKey) {
                 let at = context.find(question.wanted[0].as_str()).expect("found") as f64 / context.len() as f64;
                 let [low, high] = [case.depth as f64 / 100.0 - 0.3, case.depth as f64 / 100.0 + 0.3];

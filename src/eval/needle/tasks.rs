@@ -19,7 +19,7 @@ pub enum Task {
     MultiValue,
     /// The codes of four things, four questions.
     MultiQuery,
-    /// The code at the end of a chain of three names.
+    /// The code at the end of a chain of three names, beside another chain.
     Variables,
     /// The three words that a list repeats most.
     FrequentWords,
@@ -250,16 +250,21 @@ fn script(task: Task, share: f64, random: &mut StdRng) -> Script {
             script.questions.push((format!(" The three secret codes of the {key} are"), numbers, 28));
         }
         Task::Variables | Task::FrequentWords => {
-            let names = keys(random, 3);
-            let number = number(random);
-            // The chain's links in order, from the depth asked for on.
-            let mut places =
-                [share, share + (1.0 - share) * anywhere(random), share + (1.0 - share) * anywhere(random)];
-            places.sort_by(f64::total_cmp);
+            // A chain that is asked for, and another beside it: the only number would be no riddle.
+            let names = keys(random, 6);
             let same = |of: &str, like: &str| format!(" The {of} has the same secret code as the {like}.");
-            let links = [code(names[0], &number), same(names[1], names[0]), same(names[2], names[1])];
-            script.needles.extend(places.into_iter().zip(links));
-            script.questions.push((ask(names[2]), vec![number], 8));
+            for (at, names) in names.chunks_exact(3).enumerate() {
+                let number = number(random);
+                // A chain's links in order; those of the first from the depth asked for on.
+                let from = if at == 0 { share } else { anywhere(random) };
+                let mut places = [from, from + (1.0 - from) * anywhere(random), from + (1.0 - from) * anywhere(random)];
+                places.sort_by(f64::total_cmp);
+                let links = [code(names[0], &number), same(names[1], names[0]), same(names[2], names[1])];
+                script.needles.extend(places.into_iter().zip(links));
+                if at == 0 {
+                    script.questions.push((ask(names[2]), vec![number], 8));
+                }
+            }
         }
     }
     script
