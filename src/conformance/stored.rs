@@ -23,7 +23,7 @@ pub struct BoundSide {
     pub codec: CodecUse,
     /// The slab of first parts.
     pub words: Vec<u32>,
-    /// The slab of further parts, in [`further_slot`]s.
+    /// The slab of further parts, where `further_slot` says.
     pub further: Vec<u32>,
 }
 
