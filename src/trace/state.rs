@@ -1,5 +1,6 @@
 //! What a cache held after the events so far.
 
+use super::pages::PageTable;
 use crate::engine::{Event, GroupFacts, HeldPages, MemoryClasses, PageFacts, SeqId, SequenceFacts, Snapshot};
 use std::collections::BTreeMap;
 
@@ -12,8 +13,8 @@ pub struct State {
     pub groups: Vec<GroupFacts>,
     /// Live sequences.
     pub sequences: BTreeMap<SeqId, SequenceFacts>,
-    /// Live pages by (cache group, index).
-    pub pages: BTreeMap<(usize, u32), PageFacts>,
+    /// Live pages.
+    pub pages: PageTable,
     /// Bytes by class, as last told.
     pub memory: MemoryClasses,
 }
@@ -25,13 +26,23 @@ const MOST_PAGES: usize = 1 << 27;
 impl State {
     /// The state that a snapshot holds.
     pub fn of(snapshot: &Snapshot) -> Self {
-        State {
+        let mut state = State::default();
+        // What does not fit is left out; an engine's snapshot fits.
+        let _ = state.become_of(snapshot);
+        state
+    }
+
+    fn become_of(&mut self, snapshot: &Snapshot) -> Result<(), String> {
+        let mut pages = PageTable::default();
+        let inserted = snapshot.pages.iter().try_for_each(|page| pages.insert(page).map(drop));
+        *self = State {
             step: snapshot.step,
             groups: snapshot.groups.clone(),
             sequences: snapshot.sequences.iter().map(|s| (s.sequence, s.clone())).collect(),
-            pages: snapshot.pages.iter().map(|p| ((p.group, p.page), p.clone())).collect(),
+            pages,
             memory: snapshot.memory.clone(),
-        }
+        };
+        inserted
     }
 
     /// The state as a snapshot.
@@ -40,14 +51,14 @@ impl State {
             step: self.step,
             groups: self.groups.clone(),
             sequences: self.sequences.values().cloned().collect(),
-            pages: self.pages.values().cloned().collect(),
+            pages: self.pages.iter().collect(),
             memory: self.memory.clone(),
         }
     }
 
     /// Bytes of the slots of live pages: what the allocator counts as slots in use.
     pub fn page_bytes(&self) -> u64 {
-        self.pages.values().fold(0, |sum, page| sum.saturating_add(page.bytes))
+        self.pages.bytes()
     }
 
     /// Sequences that hold each page.
@@ -122,14 +133,14 @@ impl State {
                 Ok(())
             }
             Event::PageAllocated { sequence, page, .. } => {
-                let before = self.pages.insert((page.group, page.page), page.clone());
+                let before = self.pages.insert(page)?;
                 *self.place(*sequence, page)? = Some(page.page);
                 match before {
                     None => Ok(()),
                     Some(_) => Err(format!("page {} of group {} is given out twice", page.page, page.group)),
                 }
             }
-            Event::PageConverted { page, .. } => match self.pages.insert((page.group, page.page), page.clone()) {
+            Event::PageConverted { page, .. } => match self.pages.insert(page)? {
                 Some(before) if before.generation != page.generation => Ok(()),
                 Some(_) => Err(format!("page {} of group {} changes without a new generation", page.page, page.group)),
                 None => Err(format!("page {} of group {} changes and is not there", page.page, page.group)),
@@ -149,7 +160,7 @@ impl State {
             Event::PagesFreed { group, pages, bytes, .. } => {
                 let mut freed = 0u64;
                 for page in pages {
-                    let gone = self.pages.remove(&(*group, *page));
+                    let gone = self.pages.remove(*group, *page);
                     let gone = gone.ok_or_else(|| format!("page {page} of group {group} is freed and is not there"))?;
                     freed = freed.saturating_add(gone.bytes);
                 }
@@ -176,10 +187,7 @@ impl State {
                     (pages, used) => Err(format!("live pages have {pages} bytes, the allocator counts {used}")),
                 }
             }
-            Event::Resync { snapshot, .. } => {
-                *self = State::of(snapshot);
-                Ok(())
-            }
+            Event::Resync { snapshot, .. } => self.become_of(snapshot),
             _ => Ok(()),
         }
     }

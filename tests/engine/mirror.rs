@@ -48,8 +48,8 @@ impl Mirror {
         for (seq, want) in &there.sequences {
             assert_eq!(self.state.sequences.get(seq), Some(want));
         }
-        for (place, want) in &there.pages {
-            assert_eq!(self.state.pages.get(place), Some(want));
+        for want in there.pages.iter() {
+            assert_eq!(self.state.pages.get(want.group, want.page), Some(want));
         }
         assert_eq!(self.state, there);
         assert_eq!(self.state.page_bytes(), engine.memory().used_slot_bytes);

@@ -53,7 +53,7 @@ fn what_is_recorded_is_what_a_listener_hears_and_adds_up() {
         assert_eq!(memory.used_slot_bytes(), stats.memory.used_slot_bytes);
         assert_eq!(memory.total(), engine.backend().allocated_bytes());
         let mut formats: BTreeMap<(String, String), u64> = BTreeMap::new();
-        for page in state.pages.values() {
+        for page in state.pages.iter() {
             *formats.entry((page.formats.0.to_string(), page.formats.1.to_string())).or_default() += 1;
         }
         assert_eq!(formats, stats.pages);

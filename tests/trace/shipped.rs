@@ -29,7 +29,7 @@ fn shipped_traces_add_up_to_the_allocators_numbers() {
             state.apply(event).unwrap_or_else(|why| panic!("{name}: event {}: {why}", record.number));
             match event {
                 Event::MemoryUsed(memory) => {
-                    let sum: u64 = state.pages.values().map(|page| page.bytes).sum();
+                    let sum: u64 = state.pages.iter().map(|page| page.bytes).sum();
                     assert_eq!(sum, memory.used_slot_bytes(), "{name}: event {}", record.number);
                     checked += 1;
                 }

@@ -1,32 +1,40 @@
-//! Shows what a Kvarto cache is made of.
-//!
-//! This version draws the layouts: for a format, side and geometry, which bits of a page hold which token. The live
-//! cache comes with the engine's event stream.
+//! The `kvarto-viewer` program.
 
-#![forbid(unsafe_code)]
+use clap::Parser;
+use kvarto_viewer::app::{App, Opening};
+use kvarto_viewer::arguments::Arguments;
+use kvarto_viewer::settings::Settings;
+use kvarto_viewer::{pictures, samples, window};
+use std::process::ExitCode;
 
-mod layout_view;
-
-use eframe::egui;
-
-struct Viewer {
-    layout: layout_view::LayoutView,
-}
-
-impl eframe::App for Viewer {
-    fn ui(&mut self, ui: &mut egui::Ui, _frame: &mut eframe::Frame) {
-        egui::CentralPanel::default().show(ui, |ui| self.layout.show(ui));
+fn main() -> ExitCode {
+    env_logger::init();
+    let arguments = Arguments::parse();
+    let done = if arguments.screenshot.is_some() || arguments.export.is_some() {
+        pictures::make(&arguments)
+    } else {
+        show(arguments)
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
     }
 }
 
-fn main() -> eframe::Result {
-    let options = eframe::NativeOptions {
-        viewport: egui::ViewportBuilder::default().with_title("Kvarto viewer").with_inner_size([1280.0, 800.0]),
-        ..Default::default()
-    };
-    eframe::run_native(
-        "kvarto-viewer",
-        options,
-        Box::new(|_| Ok(Box::new(Viewer { layout: layout_view::LayoutView::default() }))),
-    )
+fn show(arguments: Arguments) -> Result<(), String> {
+    window::show(move |context| {
+        let place = Settings::place();
+        let mut settings = place.as_deref().map(Settings::load).unwrap_or_default();
+        settings.dark &= !arguments.light;
+        let mut app = App::new(context, settings, place);
+        match arguments.trace.clone().or_else(samples::minima) {
+            Some(path) => app.open(&path, if arguments.at.is_some() { Opening::Stand } else { Opening::Play }),
+            None => app.messages.push("the sample trace cannot be unpacked: give one with --trace".into()),
+        }
+        app.begin(&arguments);
+        app
+    })
 }

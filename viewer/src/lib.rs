@@ -1,0 +1,25 @@
+//! Shows a Kvarto cache as it lives: page formats, sparsity masks, memory.
+//!
+//! Events flow one way: a [`source`] reads them, the [`player`] brings the [`store`] along them, [`view`]s look at the
+//! store and say what they wish; the [`app`] grants it. No view knows another. A new view is a file and a line in
+//! [`view::all`].
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod app;
+pub mod arguments;
+pub mod export;
+pub mod keys;
+pub mod layout;
+pub mod offscreen;
+pub mod palette;
+pub mod pictures;
+pub mod player;
+pub mod samples;
+pub mod settings;
+pub mod source;
+pub mod store;
+pub mod transport;
+pub mod view;
+pub mod window;
