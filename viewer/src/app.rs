@@ -4,7 +4,7 @@ use crate::export::{self, Kind};
 use crate::icons::{self, Icon};
 use crate::keys;
 use crate::layout::{self, Tiled};
-use crate::live::{Live, LiveOptions};
+use crate::live::{Live, LiveOptions, LiveStatus};
 use crate::palette::Palette;
 use crate::player::Player;
 use crate::samples;
@@ -147,6 +147,11 @@ impl App {
             Err(why) => self.messages.push(why),
         }
         layout::focus(&mut self.tree, "live");
+    }
+
+    /// What the model that runs here says of itself, if one does.
+    pub fn live_status(&self) -> Option<LiveStatus> {
+        self.live.as_ref().map(Live::status)
     }
 
     /// Attaches to a program that serves its events.
@@ -387,7 +392,7 @@ impl App {
         let title = store.header.model.as_ref().map_or(store.header.command.clone(), |model| model.name.clone());
         ui.strong(format!("{title} · {}", store.header.profile)).on_hover_text(&store.name);
         let name = self.selection.sequence.map_or("no sequence".into(), |s| format!("sequence {}", s.0));
-        egui::ComboBox::from_id_salt("sequence").selected_text(name).show_ui(ui, |ui| {
+        let sequences = egui::ComboBox::from_id_salt("sequence").selected_text(name).show_ui(ui, |ui| {
             for (sequence, held) in &store.state.sequences {
                 let fork = store.chronicle.lineage.of(*sequence).and_then(|life| life.from);
                 let from = fork.map_or(String::new(), |(from, at)| format!(", forked from {} at {at}", from.0));
@@ -395,15 +400,17 @@ impl App {
                 ui.selectable_value(&mut self.selection.sequence, Some(*sequence), words);
             }
         });
+        icons::name_choice(&sequences, "Sequence");
         if store.state.groups.len() > 1 {
             let words = format!("group {}", self.selection.group);
-            egui::ComboBox::from_id_salt("group").selected_text(words).show_ui(ui, |ui| {
+            let groups = egui::ComboBox::from_id_salt("group").selected_text(words).show_ui(ui, |ui| {
                 for (group, facts) in store.state.groups.iter().enumerate() {
                     let kind = store.header.groups.get(group).map_or("", |header| header.kind.as_str());
                     let words = format!("group {group}: {} layers, {kind}", facts.layers.len());
                     ui.selectable_value(&mut self.selection.group, group, words);
                 }
             });
+            icons::name_choice(&groups, "Cache group");
         }
     }
 
@@ -465,7 +472,8 @@ impl App {
         }
     }
 
-    fn act(&mut self, act: Act, context: &egui::Context) {
+    /// Grants a wish.
+    pub fn act(&mut self, act: Act, context: &egui::Context) {
         match act {
             Act::Select(page) => {
                 self.selection.page = page;
