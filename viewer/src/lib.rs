@@ -9,9 +9,12 @@
 
 pub mod app;
 pub mod arguments;
+pub mod benchmark;
 pub mod export;
+pub mod icons;
 pub mod keys;
 pub mod layout;
+pub mod live;
 pub mod offscreen;
 pub mod palette;
 pub mod pictures;
