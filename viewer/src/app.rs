@@ -189,7 +189,8 @@ impl App {
         if !self.messages.is_empty() {
             egui::Panel::bottom("messages").show(ui, |ui| self.notices(ui));
         }
-        egui::CentralPanel::no_frame().show(ui, |ui| self.tiles(ui));
+        let ground = egui::Frame::new().fill(ui.visuals().panel_fill);
+        egui::CentralPanel::no_frame().frame(ground).show(ui, |ui| self.tiles(ui));
         if keys::help(&context, &mut self.help) {
             self.help = false;
         }

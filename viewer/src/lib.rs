@@ -12,6 +12,7 @@ pub mod arguments;
 pub mod export;
 pub mod keys;
 pub mod layout;
+pub mod numbers;
 pub mod offscreen;
 pub mod palette;
 pub mod pictures;
