@@ -15,6 +15,7 @@ pub mod icons;
 pub mod keys;
 pub mod layout;
 pub mod live;
+pub mod numbers;
 pub mod offscreen;
 pub mod palette;
 pub mod pictures;
