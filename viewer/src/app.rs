@@ -202,6 +202,7 @@ impl App {
         if let Some(other) = &mut self.other {
             other.settle(Some(self.player.store.state.step), most);
         }
+        self.choose();
         match self.player.store.events_done() {
             0 => Err(self.player.store.faults.first().cloned().unwrap_or_else(|| "the trace has no events".into())),
             _ => Ok(()),
@@ -260,6 +261,17 @@ impl App {
         self.save_picture(&context);
     }
 
+    /// Lets the selection be of what is there.
+    fn choose(&mut self) {
+        let live = &self.player.store.state.sequences;
+        if self.selection.sequence.is_none_or(|sequence| !live.contains_key(&sequence)) {
+            self.selection.sequence = live.keys().next().copied();
+            self.selection.page = self.selection.page.filter(|page| Some(page.sequence) == self.selection.sequence);
+        }
+        let groups = self.player.store.state.groups.len();
+        self.selection.group = self.selection.group.min(groups.saturating_sub(1));
+    }
+
     fn take_in(&mut self, context: &egui::Context) {
         let dt = context.input(|input| input.stable_dt);
         self.follow_others();
@@ -276,13 +288,7 @@ impl App {
             self.go_to = None;
             self.player.seek(event);
         }
-        let live = &self.player.store.state.sequences;
-        if self.selection.sequence.is_none_or(|sequence| !live.contains_key(&sequence)) {
-            self.selection.sequence = live.keys().next().copied();
-            self.selection.page = self.selection.page.filter(|page| Some(page.sequence) == self.selection.sequence);
-        }
-        let groups = self.player.store.state.groups.len();
-        self.selection.group = self.selection.group.min(groups.saturating_sub(1));
+        self.choose();
         self.selection.hover = self.hover_now.take();
         for fault in self.player.store.faults.iter().skip(self.told_faults) {
             self.messages.push(fault.clone());
