@@ -16,7 +16,7 @@ use std::time::Duration;
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// Answers that may wait: chunks of records, so that little memory waits.
-const QUEUE: usize = 8;
+const QUEUE: usize = 32;
 
 /// How often a growing file is looked at.
 const LOOK: Duration = Duration::from_millis(40);
