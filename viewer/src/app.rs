@@ -4,7 +4,7 @@ use crate::export::{self, Kind};
 use crate::icons::{self, Icon};
 use crate::keys;
 use crate::layout::{self, Tiled};
-use crate::live::{Live, LiveOptions};
+use crate::live::{Live, LiveOptions, LiveStatus};
 use crate::palette::Palette;
 use crate::player::Player;
 use crate::samples;
@@ -149,6 +149,11 @@ impl App {
         layout::focus(&mut self.tree, "live");
     }
 
+    /// What the model that runs here says of itself, if one does.
+    pub fn live_status(&self) -> Option<LiveStatus> {
+        self.live.as_ref().map(Live::status)
+    }
+
     /// Attaches to a program that serves its events.
     pub fn connect(&mut self, peer: &str) {
         match Connection::open(peer, self.wake.clone()) {
@@ -197,6 +202,7 @@ impl App {
         if let Some(other) = &mut self.other {
             other.settle(Some(self.player.store.state.step), most);
         }
+        self.choose();
         match self.player.store.events_done() {
             0 => Err(self.player.store.faults.first().cloned().unwrap_or_else(|| "the trace has no events".into())),
             _ => Ok(()),
@@ -247,11 +253,23 @@ impl App {
         if !self.messages.is_empty() {
             egui::Panel::bottom("messages").show(ui, |ui| self.notices(ui));
         }
-        egui::CentralPanel::no_frame().show(ui, |ui| self.tiles(ui));
+        let ground = egui::Frame::new().fill(ui.visuals().panel_fill);
+        egui::CentralPanel::no_frame().frame(ground).show(ui, |ui| self.tiles(ui));
         if keys::help(&context, &mut self.help) {
             self.help = false;
         }
         self.save_picture(&context);
+    }
+
+    /// Lets the selection be of what is there.
+    fn choose(&mut self) {
+        let live = &self.player.store.state.sequences;
+        if self.selection.sequence.is_none_or(|sequence| !live.contains_key(&sequence)) {
+            self.selection.sequence = live.keys().next().copied();
+            self.selection.page = self.selection.page.filter(|page| Some(page.sequence) == self.selection.sequence);
+        }
+        let groups = self.player.store.state.groups.len();
+        self.selection.group = self.selection.group.min(groups.saturating_sub(1));
     }
 
     fn take_in(&mut self, context: &egui::Context) {
@@ -270,13 +288,7 @@ impl App {
             self.go_to = None;
             self.player.seek(event);
         }
-        let live = &self.player.store.state.sequences;
-        if self.selection.sequence.is_none_or(|sequence| !live.contains_key(&sequence)) {
-            self.selection.sequence = live.keys().next().copied();
-            self.selection.page = self.selection.page.filter(|page| Some(page.sequence) == self.selection.sequence);
-        }
-        let groups = self.player.store.state.groups.len();
-        self.selection.group = self.selection.group.min(groups.saturating_sub(1));
+        self.choose();
         self.selection.hover = self.hover_now.take();
         for fault in self.player.store.faults.iter().skip(self.told_faults) {
             self.messages.push(fault.clone());
@@ -387,7 +399,7 @@ impl App {
         let title = store.header.model.as_ref().map_or(store.header.command.clone(), |model| model.name.clone());
         ui.strong(format!("{title} · {}", store.header.profile)).on_hover_text(&store.name);
         let name = self.selection.sequence.map_or("no sequence".into(), |s| format!("sequence {}", s.0));
-        egui::ComboBox::from_id_salt("sequence").selected_text(name).show_ui(ui, |ui| {
+        let sequences = egui::ComboBox::from_id_salt("sequence").selected_text(name).show_ui(ui, |ui| {
             for (sequence, held) in &store.state.sequences {
                 let fork = store.chronicle.lineage.of(*sequence).and_then(|life| life.from);
                 let from = fork.map_or(String::new(), |(from, at)| format!(", forked from {} at {at}", from.0));
@@ -395,15 +407,17 @@ impl App {
                 ui.selectable_value(&mut self.selection.sequence, Some(*sequence), words);
             }
         });
+        icons::name_choice(&sequences, "Sequence");
         if store.state.groups.len() > 1 {
             let words = format!("group {}", self.selection.group);
-            egui::ComboBox::from_id_salt("group").selected_text(words).show_ui(ui, |ui| {
+            let groups = egui::ComboBox::from_id_salt("group").selected_text(words).show_ui(ui, |ui| {
                 for (group, facts) in store.state.groups.iter().enumerate() {
                     let kind = store.header.groups.get(group).map_or("", |header| header.kind.as_str());
                     let words = format!("group {group}: {} layers, {kind}", facts.layers.len());
                     ui.selectable_value(&mut self.selection.group, group, words);
                 }
             });
+            icons::name_choice(&groups, "Cache group");
         }
     }
 
@@ -465,7 +479,8 @@ impl App {
         }
     }
 
-    fn act(&mut self, act: Act, context: &egui::Context) {
+    /// Grants a wish.
+    pub fn act(&mut self, act: Act, context: &egui::Context) {
         match act {
             Act::Select(page) => {
                 self.selection.page = page;

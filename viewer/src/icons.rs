@@ -1,4 +1,4 @@
-//! Small buttons whose signs are drawn, since the default font has none.
+//! Small buttons whose signs are drawn, since the default font has none, and names for what has no words.
 
 use eframe::egui::{self, Pos2, Rect, Shape, Stroke, Vec2};
 
@@ -40,6 +40,12 @@ pub fn button(ui: &mut egui::Ui, icon: Icon, label: &str, hint: &str) -> egui::R
     }
     painter.extend(shapes(icon, Rect::from_center_size(rect.center(), Vec2::splat(12.0)), visuals.fg_stroke.color));
     response.on_hover_text(hint)
+}
+
+/// Names a box of choices for readers of the screen: it has no label of its own.
+pub fn name_choice<R>(choice: &egui::InnerResponse<R>, name: &str) {
+    let said = || egui::WidgetInfo::labeled(egui::Role::ComboBox, choice.response.enabled(), name);
+    choice.response.widget_info(said);
 }
 
 fn shapes(icon: Icon, r: Rect, ink: egui::Color32) -> Vec<Shape> {

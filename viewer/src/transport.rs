@@ -38,11 +38,12 @@ pub fn bar(ui: &mut egui::Ui, player: &mut Player) {
             player.seek(player.store.chronicle.events);
         }
         let now = SPEEDS.iter().find(|(speed, _)| *speed == player.speed).map_or("other", |(_, words)| words);
-        egui::ComboBox::from_id_salt("speed").width(104.0).selected_text(now).show_ui(ui, |ui| {
+        let speeds = egui::ComboBox::from_id_salt("speed").width(104.0).selected_text(now).show_ui(ui, |ui| {
             for (speed, words) in SPEEDS {
                 ui.selectable_value(&mut player.speed, speed, words);
             }
         });
+        icons::name_choice(&speeds, "Speed");
         if !matches!(player.store.ending, Some(Ending::Finished)) || player.follow {
             ui.toggle_value(&mut player.follow, "follow").on_hover_text("Stay at the newest event (F)");
         }

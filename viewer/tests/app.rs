@@ -35,7 +35,8 @@ impl Bare {
         };
         self.frames += 1;
         let Bare { context, app, .. } = self;
-        let output = context.run_ui(input, |ui| app.ui(ui));
+        let mut output = context.run_ui(input, |ui| app.ui(ui));
+        output.textures_delta.clear();
         let _ = context.tessellate(output.shapes, output.pixels_per_point);
     }
 
@@ -199,7 +200,8 @@ fn traces_that_cannot_be_read_give_messages() {
     let mut newer = bytes(samples::chat());
     newer[4] = 99;
     let foreign = b"\x89PNG\r\n\x1a\n and so on, for a while".to_vec();
-    let cases = [(Vec::new(), "cut short"), (foreign, "no trace"), (newer, "version 99"), (b"KVT".to_vec(), "cut short")];
+    let cases =
+        [(Vec::new(), "cut short"), (foreign, "no trace"), (newer, "version 99"), (b"KVT".to_vec(), "cut short")];
     for (content, wanted) in cases {
         let file = temporary(&content);
         let mut bare = Bare::new(empty());
@@ -245,7 +247,11 @@ fn a_damaged_middle_is_passed_over() {
     content[whole.len() / 2] ^= 0x10;
     let file = temporary(&content);
     let damaged = app(file.path(), None);
-    assert!(damaged.player.store.faults.iter().any(|fault| fault.contains("chunk")), "{:?}", damaged.player.store.faults);
+    assert!(
+        damaged.player.store.faults.iter().any(|fault| fault.contains("chunk")),
+        "{:?}",
+        damaged.player.store.faults
+    );
     // Snapshots behind the damage say what was missed, where there are any.
     println!("{} pages at the end, {} after the damage", ends.len(), damaged.player.store.state.pages.len());
     let mut bare = Bare::new(empty());

@@ -120,7 +120,7 @@ fn scan(line: &Line) {
     if !line.say(Reply::Opened(Box::new(trace.header().clone()))) {
         return;
     }
-    let (mut told, mut ending, mut size, mut next) = (0, None, 0, None);
+    let (mut told, mut ending, mut size, mut next, mut first) = (0, None, 0, None, true);
     loop {
         let chunks = trace.chunks()[told..].to_vec();
         if !chunks.is_empty() || ending.as_ref() != Some(trace.ending()) {
@@ -150,7 +150,10 @@ fn scan(line: &Line) {
                 return;
             }
         }
-        told = all;
+        if (all > told || first) && !line.say(Reply::UpToDate) {
+            return;
+        }
+        (told, first) = (all, false);
         if *trace.ending() == Ending::Finished {
             return;
         }

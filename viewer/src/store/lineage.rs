@@ -98,6 +98,19 @@ impl Lineage {
         text
     }
 
+    /// A number that grows wherever [`Lineage::text`] changes: events that made the sequence's text before event `event`,
+    /// those of its origins among them.
+    pub fn text_stamp(&self, sequence: SeqId, event: u64) -> u64 {
+        let (mut at, mut event, mut stamp) = (Some(sequence), event, 0);
+        for _ in 0..64 {
+            let Some(life) = at.and_then(|sequence| self.lives.get(&sequence)) else { break };
+            stamp += 1 + life.turns.partition_point(|(told, _)| *told < event) as u64;
+            event = event.min(life.born.event);
+            at = life.from.map(|(from, _)| from);
+        }
+        stamp
+    }
+
     fn tell<'a>(&'a self, sequence: SeqId, event: u64, depth: usize, text: &mut Vec<Option<&'a TokenPiece>>) {
         let Some(life) = self.lives.get(&sequence) else { return };
         if let (Some((from, common)), true) = (life.from, depth > 0) {

@@ -5,6 +5,7 @@ pub mod chronicle;
 pub mod figures;
 pub mod lineage;
 pub mod names;
+pub mod pieces;
 
 pub use chronicle::{At, Change, Chronicle, Moment, PageChange};
 pub use names::{Name, Names};

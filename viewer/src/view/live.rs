@@ -1,6 +1,7 @@
 //! A model that runs here: a prompt box, the answer as it comes, and how fast it goes.
 
 use super::{Act, Scene, Table, View};
+use crate::icons;
 use crate::live::{LiveStatus, LiveWish, Pace, Phase};
 use eframe::egui;
 use kvarto::profile::builtin;
@@ -169,12 +170,13 @@ impl Live {
 }
 
 fn profiles(ui: &mut egui::Ui, profile: &mut String) {
-    let box_ = egui::ComboBox::from_id_salt("profile").selected_text(profile.as_str());
-    box_.show_ui(ui, |ui| {
+    let choice = egui::ComboBox::from_id_salt("profile").selected_text(profile.as_str());
+    let choice = choice.show_ui(ui, |ui| {
         for name in builtin::names() {
             ui.selectable_value(profile, name.into(), name);
         }
     });
+    icons::name_choice(&choice, "Profile");
 }
 
 fn turns(ui: &mut egui::Ui, status: &LiveStatus) {

@@ -51,6 +51,8 @@ pub fn harness<'a>(mut app: App, view: Option<&str>, size: [f32; 2]) -> Harness<
     let mut harness = Harness::builder()
         .with_size(Vec2::from(size))
         .with_max_steps(60)
+        .allow_missing_glyphs()
+        .with_accessibility_check(false)
         .wgpu()
         .build_ui_state(|ui, app: &mut App| app.ui(ui), app);
     harness.run_steps(4);
