@@ -133,9 +133,9 @@ impl PageMap {
                 }
             }
             ui.separator();
-            ui.label("Brightness");
+            let name = ui.label("Brightness");
             let combo = egui::ComboBox::from_id_salt("brightness").width(112.0).selected_text(mode.word());
-            combo.show_ui(ui, |ui| {
+            let shown = combo.show_ui(ui, |ui| {
                 for choice in Brightness::ALL {
                     let there = choice.in_trace(scene.store);
                     let word = choice.word();
@@ -146,6 +146,7 @@ impl PageMap {
                     }
                 }
             });
+            shown.response.labelled_by(name.id);
             if ui.add_enabled(self.zoom.is_some(), egui::Button::new("See all")).clicked() {
                 self.zoom = None;
             }
