@@ -7,7 +7,7 @@ pub mod generate;
 pub mod gguf;
 pub mod llama;
 pub mod sampler;
-#[cfg(feature = "cli")]
+#[cfg(feature = "store")]
 pub mod store;
 pub mod tokenizer;
 

@@ -48,6 +48,8 @@ pub struct PageTable {
     blocks: BTreeMap<(usize, u32), Block>,
     formats: Vec<Formats>,
     places: BTreeMap<Formats, NonZeroU16>,
+    /// Pages by place in the list of formats.
+    of_formats: Vec<usize>,
     /// Pages by cache group.
     counts: BTreeMap<usize, usize>,
     bytes: u128,
@@ -77,6 +79,11 @@ impl PageTable {
     /// Formats of K and V that pages have or had, in the order in which they came.
     pub fn formats(&self) -> &[Formats] {
         &self.formats
+    }
+
+    /// Pages in the formats at a place of that list.
+    pub fn count_of(&self, formats: usize) -> usize {
+        self.of_formats.get(formats).copied().unwrap_or(0)
     }
 
     /// The page with index `page` of a cache group.
@@ -117,6 +124,7 @@ impl PageTable {
                 let next = next.ok_or_else(|| format!("more than {MOST_FORMATS} pairs of formats"))?;
                 self.formats.push(page.formats.clone());
                 self.places.insert(page.formats.clone(), next);
+                self.of_formats.push(0);
                 next
             }
         };
@@ -126,8 +134,12 @@ impl PageTable {
         let block = block.or_insert_with(|| Box::new([None; BLOCK as usize]));
         let before = block[(page.page % BLOCK) as usize].replace(stored);
         self.bytes += u128::from(bytes);
+        self.of_formats[stored.formats()] += 1;
         match &before {
-            Some(before) => self.bytes -= u128::from(before.bytes),
+            Some(before) => {
+                self.bytes -= u128::from(before.bytes);
+                self.of_formats[before.formats()] -= 1;
+            }
             None => *self.counts.entry(page.group).or_default() += 1,
         }
         Ok(before)
@@ -145,6 +157,7 @@ impl PageTable {
             *count -= 1;
         }
         self.bytes -= u128::from(gone.bytes);
+        self.of_formats[gone.formats()] -= 1;
         Some(gone)
     }
 }
@@ -200,6 +213,10 @@ mod tests {
             prop_assert_eq!(table.len(), map.len());
             let first = map.keys().filter(|key| key.0 == 0).count();
             prop_assert_eq!((table.count(0), table.count(1)), (first, map.len() - first));
+            for (at, formats) in table.formats().iter().enumerate() {
+                prop_assert_eq!(table.count_of(at), map.values().filter(|page| page.formats == *formats).count());
+            }
+            prop_assert_eq!(table.count_of(table.formats().len()), 0);
             prop_assert_eq!(table.iter().collect::<Vec<_>>(), map.into_values().collect::<Vec<_>>());
         }
     }

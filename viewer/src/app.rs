@@ -1,12 +1,15 @@
 //! The window's contents: bars, tiles, and what becomes of views' wishes.
 
 use crate::export::{self, Kind};
+use crate::icons::{self, Icon};
 use crate::keys;
 use crate::layout::{self, Tiled};
+use crate::live::{Live, LiveOptions, LiveStatus};
 use crate::palette::Palette;
 use crate::player::Player;
+use crate::samples;
 use crate::settings::Settings;
-use crate::source::Wake;
+use crate::source::{Connection, News, Wake};
 use crate::transport;
 use crate::view::{self, Act, Scene, Selection, View};
 use eframe::egui;
@@ -51,6 +54,10 @@ pub struct App {
     hover_now: Option<crate::store::Place>,
     tiles: BTreeMap<String, egui::Rect>,
     picture_of: Option<Picture>,
+    connection: Option<Connection>,
+    live: Option<Live>,
+    /// Traces of the live model that were opened.
+    live_traces: usize,
     /// A step that is gone to once the trace was read so far.
     go_to: Option<u64>,
 }
@@ -85,6 +92,9 @@ impl App {
             hover_now: None,
             tiles: BTreeMap::new(),
             picture_of: None,
+            connection: None,
+            live: None,
+            live_traces: 0,
             go_to: None,
         }
     }
@@ -101,11 +111,24 @@ impl App {
 
     /// Opens a trace. What is wrong with it comes as a message.
     pub fn open(&mut self, path: &Path, opening: Opening) {
+        self.open_as(path, None, opening);
+        self.settings.remember(path);
+    }
+
+    /// Opens a trace that comes with the program.
+    pub fn open_sample(&mut self, sample: Option<PathBuf>, opening: Opening) {
+        match sample {
+            Some(path) => self.open_as(&path, Some("sample"), opening),
+            None => self.messages.push("the sample cannot be unpacked into the temporary folder: open a file".into()),
+        }
+    }
+
+    fn open_as(&mut self, path: &Path, name: Option<&str>, opening: Opening) {
         self.player.playing = opening != Opening::Stand;
         self.player.follow = opening == Opening::Follow;
-        self.player.open(path, &path.display().to_string(), self.wake.clone());
+        let name = name.map_or_else(|| path.display().to_string(), Into::into);
+        self.player.open(path, &name, self.wake.clone());
         (self.selection, self.told_faults) = (Selection::default(), 0);
-        self.settings.remember(path);
     }
 
     /// Opens a second trace to compare with.
@@ -114,6 +137,45 @@ impl App {
         other.open(path, &path.display().to_string(), self.wake.clone());
         self.other = Some(other);
         layout::focus(&mut self.tree, "compare");
+    }
+
+    /// Loads a model and runs it.
+    pub fn start_live(&mut self, options: LiveOptions) {
+        (self.live, self.live_traces) = (None, 0);
+        match Live::start(options, self.wake.clone()) {
+            Ok(live) => self.live = Some(live),
+            Err(why) => self.messages.push(why),
+        }
+        layout::focus(&mut self.tree, "live");
+    }
+
+    /// What the model that runs here says of itself, if one does.
+    pub fn live_status(&self) -> Option<LiveStatus> {
+        self.live.as_ref().map(Live::status)
+    }
+
+    /// Attaches to a program that serves its events.
+    pub fn connect(&mut self, peer: &str) {
+        match Connection::open(peer, self.wake.clone()) {
+            Ok(connection) => self.connection = Some(connection),
+            Err(why) => self.messages.push(why),
+        }
+    }
+
+    /// Opens what a connection or a model that runs here has begun to write.
+    fn follow_others(&mut self) {
+        while let Some(news) = self.connection.as_ref().and_then(Connection::news) {
+            match news {
+                News::Ready(path) => self.open_as(&path, None, Opening::Follow),
+                News::Ended(why) => self.messages.push(why),
+            }
+        }
+        let Some(live) = &self.live else { return };
+        let traces = live.status().traces;
+        if let Some(newest) = traces.get(self.live_traces..).and_then(|new| new.last()).cloned() {
+            self.live_traces = traces.len();
+            self.open_as(&newest, Some("live"), Opening::Follow);
+        }
     }
 
     /// Does what flags of a window ask for.
@@ -140,6 +202,7 @@ impl App {
         if let Some(other) = &mut self.other {
             other.settle(Some(self.player.store.state.step), most);
         }
+        self.choose();
         match self.player.store.events_done() {
             0 => Err(self.player.store.faults.first().cloned().unwrap_or_else(|| "the trace has no events".into())),
             _ => Ok(()),
@@ -172,6 +235,7 @@ impl App {
             selection: &self.selection,
             palette: self.palette(),
             page_data: self.player.page_data.as_deref(),
+            live: None,
         }
     }
 
@@ -197,8 +261,20 @@ impl App {
         self.save_picture(&context);
     }
 
+    /// Lets the selection be of what is there.
+    fn choose(&mut self) {
+        let live = &self.player.store.state.sequences;
+        if self.selection.sequence.is_none_or(|sequence| !live.contains_key(&sequence)) {
+            self.selection.sequence = live.keys().next().copied();
+            self.selection.page = self.selection.page.filter(|page| Some(page.sequence) == self.selection.sequence);
+        }
+        let groups = self.player.store.state.groups.len();
+        self.selection.group = self.selection.group.min(groups.saturating_sub(1));
+    }
+
     fn take_in(&mut self, context: &egui::Context) {
         let dt = context.input(|input| input.stable_dt);
+        self.follow_others();
         let changed = self.player.tick(dt, EVENT_TIME);
         if let Some(other) = &mut self.other {
             other.tick(dt, EVENT_TIME / 2);
@@ -212,13 +288,7 @@ impl App {
             self.go_to = None;
             self.player.seek(event);
         }
-        let live = &self.player.store.state.sequences;
-        if self.selection.sequence.is_none_or(|sequence| !live.contains_key(&sequence)) {
-            self.selection.sequence = live.keys().next().copied();
-            self.selection.page = self.selection.page.filter(|page| Some(page.sequence) == self.selection.sequence);
-        }
-        let groups = self.player.store.state.groups.len();
-        self.selection.group = self.selection.group.min(groups.saturating_sub(1));
+        self.choose();
         self.selection.hover = self.hover_now.take();
         for fault in self.player.store.faults.iter().skip(self.told_faults) {
             self.messages.push(fault.clone());
@@ -257,7 +327,7 @@ impl App {
     fn top(&mut self, ui: &mut egui::Ui) {
         ui.add_space(3.0);
         ui.horizontal_wrapped(|ui| {
-            let mut wanted = None;
+            let (mut wanted, mut sample) = (None, None);
             ui.menu_button("Open", |ui| {
                 if ui.button("A file…   (Ctrl+O, or drop it here)").clicked() {
                     self.path_line = Some(String::new());
@@ -265,11 +335,11 @@ impl App {
                 }
                 ui.separator();
                 if ui.button("The sample: Minima-KV at 4,000 tokens").clicked() {
-                    wanted = crate::samples::minima();
+                    sample = Some(samples::minima());
                     ui.close();
                 }
                 if ui.button("The sample: a chat with a fork").clicked() {
-                    wanted = crate::samples::chat();
+                    sample = Some(samples::chat());
                     ui.close();
                 }
                 ui.separator();
@@ -283,16 +353,18 @@ impl App {
             if let Some(path) = wanted {
                 self.open(&path, Opening::Play);
             }
+            if let Some(sample) = sample {
+                self.open_sample(sample, Opening::Play);
+            }
             self.choices(ui);
             ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
                 if ui.button("?").on_hover_text("Keys (H)").clicked() {
                     self.help = !self.help;
                 }
-                let sign = if self.settings.dark { "☀" } else { "🌙" };
-                if ui.button(sign).on_hover_text("Light or dark").clicked() {
+                if icons::button(ui, Icon::Contrast, "Light or dark", "Light or dark").clicked() {
                     self.settings.dark = !self.settings.dark;
                 }
-                if ui.button("⟲").on_hover_text("The usual layout").clicked() {
+                if icons::button(ui, Icon::Layout, "Usual layout", "The usual layout").clicked() {
                     self.tree = layout::usual();
                 }
                 self.legend(ui);
@@ -327,7 +399,7 @@ impl App {
         let title = store.header.model.as_ref().map_or(store.header.command.clone(), |model| model.name.clone());
         ui.strong(format!("{title} · {}", store.header.profile)).on_hover_text(&store.name);
         let name = self.selection.sequence.map_or("no sequence".into(), |s| format!("sequence {}", s.0));
-        egui::ComboBox::from_id_salt("sequence").selected_text(name).show_ui(ui, |ui| {
+        let sequences = egui::ComboBox::from_id_salt("sequence").selected_text(name).show_ui(ui, |ui| {
             for (sequence, held) in &store.state.sequences {
                 let fork = store.chronicle.lineage.of(*sequence).and_then(|life| life.from);
                 let from = fork.map_or(String::new(), |(from, at)| format!(", forked from {} at {at}", from.0));
@@ -335,15 +407,17 @@ impl App {
                 ui.selectable_value(&mut self.selection.sequence, Some(*sequence), words);
             }
         });
+        icons::name_choice(&sequences, "Sequence");
         if store.state.groups.len() > 1 {
             let words = format!("group {}", self.selection.group);
-            egui::ComboBox::from_id_salt("group").selected_text(words).show_ui(ui, |ui| {
+            let groups = egui::ComboBox::from_id_salt("group").selected_text(words).show_ui(ui, |ui| {
                 for (group, facts) in store.state.groups.iter().enumerate() {
                     let kind = store.header.groups.get(group).map_or("", |header| header.kind.as_str());
                     let words = format!("group {group}: {} layers, {kind}", facts.layers.len());
                     ui.selectable_value(&mut self.selection.group, group, words);
                 }
             });
+            icons::name_choice(&groups, "Cache group");
         }
     }
 
@@ -370,7 +444,7 @@ impl App {
         let mut gone = None;
         for (at, message) in self.messages.iter().enumerate().rev().take(4) {
             ui.horizontal(|ui| {
-                if ui.small_button("✖").clicked() {
+                if icons::button(ui, Icon::Close, "Close message", "Close").clicked() {
                     gone = Some(at);
                 }
                 ui.add(egui::Label::new(egui::RichText::new(message).color(ui.visuals().warn_fg_color)).truncate());
@@ -387,13 +461,15 @@ impl App {
     fn tiles(&mut self, ui: &mut egui::Ui) {
         let (mut acts, mut export) = (Vec::new(), None);
         let palette = self.palette();
-        let scene = self.player.is_open().then_some(Scene {
+        let status = self.live.as_ref().map(|live| (live.status(), live.pace()));
+        let scene = Scene {
             store: &self.player.store,
             other: self.other.as_ref().map(|other| &other.store),
             selection: &self.selection,
             palette,
             page_data: self.player.page_data.as_deref(),
-        });
+            live: status.as_ref().map(|(status, pace)| (status, *pace)),
+        };
         let (views, tiles) = (&mut self.views, &mut self.tiles);
         let mut tiled = Tiled { views, scene, acts: &mut acts, export: &mut export, places: tiles };
         self.tree.ui(&mut tiled, ui);
@@ -403,7 +479,8 @@ impl App {
         }
     }
 
-    fn act(&mut self, act: Act, context: &egui::Context) {
+    /// Grants a wish.
+    pub fn act(&mut self, act: Act, context: &egui::Context) {
         match act {
             Act::Select(page) => {
                 self.selection.page = page;
@@ -430,6 +507,21 @@ impl App {
             Act::LoadPageData { chunk, event } => self.player.load_page_data(chunk, event),
             Act::Compare(path) => self.compare(&path),
             Act::EndCompare => self.other = None,
+            Act::StartLive { model, profile } => self.start_live(LiveOptions {
+                model,
+                profile,
+                backend: "auto".into(),
+                device: None,
+                mass_every: 4,
+                pages_every: 8,
+                max_tokens: 512,
+                prompt: None,
+            }),
+            Act::Live(wish) => {
+                if let Some(live) = &self.live {
+                    live.wish(wish);
+                }
+            }
         }
     }
 

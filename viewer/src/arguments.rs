@@ -1,6 +1,7 @@
 //! Flags.
 
 use crate::export::Kind;
+use crate::live::LiveOptions;
 use clap::Parser;
 use std::path::PathBuf;
 
@@ -14,6 +15,36 @@ pub struct Arguments {
     /// A second trace to compare with
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
+    /// Attach to a program that serves its events (`kvarto generate --events PORT`)
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "trace")]
+    pub connect: Option<String>,
+    /// Run a model here and look at its cache
+    #[arg(long, conflicts_with_all = ["trace", "connect"])]
+    pub live: bool,
+    /// The model of --live: a name from `kvarto models list`, or a path that ends in .gguf
+    #[arg(long, default_value = "smollm2-135m", value_name = "NAME-or-FILE")]
+    pub model: String,
+    /// The profile of --live: a name from `kvarto profiles`, or a path that ends in .toml
+    #[arg(long, default_value = "minima-kv", value_name = "NAME-or-FILE")]
+    pub profile: String,
+    /// What --live answers first
+    #[arg(long, requires = "live", value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// Where --live runs: auto, cpu, wgpu, vulkan[:N], metal[:N], dx12[:N] or gl[:N]
+    #[arg(long, default_value = "auto", value_name = "BACKEND")]
+    pub backend: String,
+    /// Run --live on the window's own device
+    #[arg(long, requires = "live")]
+    pub share_device: bool,
+    /// In --live, sample attention by page in every Nth step; 0 for never
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub mass: u32,
+    /// In --live, keep the contents of every Nth page that is sealed or converted; 0 for none
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    pub pages: u32,
+    /// Most new tokens of an answer in --live
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    pub max_tokens: u32,
     /// Draw into a PNG file, without a window
     #[arg(long, value_name = "OUT.png")]
     pub screenshot: Option<PathBuf>,
@@ -23,6 +54,9 @@ pub struct Arguments {
     /// The file for --export
     #[arg(short, long, requires = "export", value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Print what frames cost with a large cache and a large trace, without a window
+    #[arg(long)]
+    pub bench: bool,
     /// Size of pictures in pixels
     #[arg(long, default_value = "1280x800", value_parser = size, value_name = "WxH")]
     pub size: [u32; 2],
@@ -38,6 +72,22 @@ pub struct Arguments {
     /// A light background
     #[arg(long)]
     pub light: bool,
+}
+
+impl Arguments {
+    /// What --live runs, on a device of its own or on `device`.
+    pub fn live_options(&self, device: Option<(kvarto::wgpu::Device, kvarto::wgpu::Queue)>) -> LiveOptions {
+        LiveOptions {
+            model: self.model.clone(),
+            profile: self.profile.clone(),
+            backend: self.backend.clone(),
+            device,
+            mass_every: self.mass,
+            pages_every: self.pages,
+            max_tokens: self.max_tokens as usize,
+            prompt: self.prompt.clone(),
+        }
+    }
 }
 
 fn size(text: &str) -> Result<[u32; 2], String> {

@@ -19,12 +19,12 @@ pub enum Wish {
 
 const LIST: [(&str, &str); 12] = [
     ("Space", "play or pause"),
-    ("← →", "one step back or forward"),
-    ("Shift ← →", "ten steps"),
-    ("Home  End", "the beginning, the end"),
-    ("+  −", "faster, slower"),
+    ("Left, right", "one step back or forward"),
+    ("Shift+left, right", "ten steps"),
+    ("Home, End", "the beginning, the end"),
+    ("+, -", "faster, slower"),
     ("F", "stay at the end of a trace that grows"),
-    ("1 … 9", "bring a view to the front"),
+    ("1 to 9", "bring a view to the front"),
     ("Ctrl+O", "open a file"),
     ("H", "this list"),
     ("Esc", "let go of what is selected"),

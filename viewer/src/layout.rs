@@ -11,9 +11,10 @@ pub fn usual() -> Tree<String> {
     let (map, mask, text) = (pane("page-map"), pane("mask"), pane("text"));
     let (memory, timeline) = (pane("memory"), pane("timeline"));
     let (inspector, compare, device) = (pane("inspector"), pane("compare"), pane("device"));
+    let live = pane("live");
     let below = tiles.insert_tab_tile(vec![memory, timeline]);
     let middle = tiles.insert_tab_tile(vec![map, mask, compare]);
-    let side = tiles.insert_tab_tile(vec![text, inspector, device]);
+    let side = tiles.insert_tab_tile(vec![text, inspector, device, live]);
     let share = |tiles: &mut Tiles<String>, dir, children: [TileId; 2], part: f32| {
         let mut linear = Linear::new(dir, children.to_vec());
         linear.shares.set_share(children[0], part);
@@ -58,8 +59,8 @@ pub fn focus(tree: &mut Tree<String>, view: &str) {
 pub struct Tiled<'a> {
     /// All views.
     pub views: &'a mut [Box<dyn View>],
-    /// What they look at; without a trace they are empty.
-    pub scene: Option<Scene<'a>>,
+    /// What they look at.
+    pub scene: Scene<'a>,
     /// What they wish.
     pub acts: &'a mut Vec<Act>,
     /// The view whose table or picture is wished.
@@ -75,10 +76,7 @@ impl Behavior<String> for Tiled<'_> {
             return UiResponse::None;
         };
         self.places.insert(pane.clone(), ui.max_rect());
-        egui::Frame::new().inner_margin(6).show(ui, |ui| match &self.scene {
-            Some(scene) => view.show(ui, scene, self.acts),
-            None => drop(ui.weak("Open a trace to see it.")),
-        });
+        egui::Frame::new().inner_margin(6).show(ui, |ui| view.show(ui, &self.scene, self.acts));
         UiResponse::None
     }
 

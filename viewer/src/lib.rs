@@ -9,18 +9,23 @@
 
 pub mod app;
 pub mod arguments;
+pub mod benchmark;
 pub mod export;
+pub mod icons;
 pub mod keys;
 pub mod layout;
+pub mod live;
 pub mod numbers;
 pub mod offscreen;
 pub mod palette;
 pub mod pictures;
 pub mod player;
+pub mod plotting;
 pub mod samples;
 pub mod settings;
 pub mod source;
 pub mod store;
 pub mod transport;
+pub mod units;
 pub mod view;
 pub mod window;

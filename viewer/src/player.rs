@@ -21,7 +21,7 @@ pub enum Speed {
 }
 
 /// Chunks that are loaded ahead.
-const AHEAD: usize = 3;
+const AHEAD: usize = 16;
 
 /// Events behind the end from which a follower jumps to it.
 const FAR_BEHIND: u64 = 100_000;
@@ -285,9 +285,6 @@ impl Player {
                 if let (Ending::Cut(why) | Ending::Damaged(why), false) = (&ending, self.follow) {
                     self.fault(why.clone());
                 }
-                if self.chunks.is_empty() && ending == Ending::Finished {
-                    self.store.scanned = 1.0;
-                }
                 self.store.ending = Some(ending);
                 self.reach();
             }
@@ -295,6 +292,7 @@ impl Player {
                 records.iter().for_each(|record| self.store.chronicle.take(record, chunk));
                 self.store.scanned = share;
             }
+            Reply::UpToDate => self.store.scanned = 1.0,
             Reply::Chunk(chunk, records) => {
                 self.asked.remove(&chunk);
                 match records {

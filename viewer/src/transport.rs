@@ -1,5 +1,6 @@
 //! The bar below: play, pause, step, speed, scrub.
 
+use crate::icons::{self, Icon};
 use crate::player::{Player, Speed};
 use eframe::egui;
 use kvarto::trace::Ending;
@@ -20,31 +21,29 @@ pub const SPEEDS: [(Speed, &str); 9] = [
 /// Draws the bar.
 pub fn bar(ui: &mut egui::Ui, player: &mut Player) {
     ui.horizontal(|ui| {
-        let button = |ui: &mut egui::Ui, sign: &str, words: &str| {
-            ui.add_sized([28.0, 22.0], egui::Button::new(sign)).on_hover_text(words).clicked()
-        };
-        if button(ui, "⏮", "To the beginning (Home)") {
+        if icons::button(ui, Icon::First, "First", "To the beginning (Home)").clicked() {
             player.seek(0);
         }
-        if button(ui, "⏪", "One step back (←)") {
+        if icons::button(ui, Icon::StepBack, "Back", "One step back (left arrow)").clicked() {
             player.step_back();
         }
-        let (sign, words) = if player.playing { ("⏸", "Pause (space)") } else { ("▶", "Play (space)") };
-        if button(ui, sign, words) {
+        let (icon, label) = if player.playing { (Icon::Pause, "Pause") } else { (Icon::Play, "Play") };
+        if icons::button(ui, icon, label, &format!("{label} (space)")).clicked() {
             toggle(player);
         }
-        if button(ui, "⏩", "One step forward (→)") {
+        if icons::button(ui, Icon::StepForward, "Forward", "One step forward (right arrow)").clicked() {
             player.step_forward();
         }
-        if button(ui, "⏭", "To the end (End)") {
+        if icons::button(ui, Icon::Last, "Last", "To the end (End)").clicked() {
             player.seek(player.store.chronicle.events);
         }
         let now = SPEEDS.iter().find(|(speed, _)| *speed == player.speed).map_or("other", |(_, words)| words);
-        egui::ComboBox::from_id_salt("speed").width(104.0).selected_text(now).show_ui(ui, |ui| {
+        let speeds = egui::ComboBox::from_id_salt("speed").width(104.0).selected_text(now).show_ui(ui, |ui| {
             for (speed, words) in SPEEDS {
                 ui.selectable_value(&mut player.speed, speed, words);
             }
         });
+        icons::name_choice(&speeds, "Speed");
         if !matches!(player.store.ending, Some(Ending::Finished)) || player.follow {
             ui.toggle_value(&mut player.follow, "follow").on_hover_text("Stay at the newest event (F)");
         }

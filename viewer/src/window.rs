@@ -1,7 +1,7 @@
 //! The program's window.
 
 use crate::app::App;
-use eframe::egui;
+use eframe::{egui, wgpu};
 
 struct Window(App);
 
@@ -15,11 +15,13 @@ impl eframe::App for Window {
     }
 }
 
-/// Shows a window until it is closed.
+/// Shows a window until it is closed. `make` also gets the window's device.
 ///
 /// # Errors
 /// Without a display or an adapter, in words.
-pub fn show(make: impl FnOnce(&egui::Context) -> App + 'static) -> Result<(), String> {
+pub fn show(
+    make: impl FnOnce(&egui::Context, Option<(wgpu::Device, wgpu::Queue)>) -> App + 'static,
+) -> Result<(), String> {
     let options = eframe::NativeOptions {
         viewport: egui::ViewportBuilder::default().with_title("Kvarto viewer").with_inner_size([1280.0, 800.0]),
         ..Default::default()
@@ -27,7 +29,10 @@ pub fn show(make: impl FnOnce(&egui::Context) -> App + 'static) -> Result<(), St
     let made = eframe::run_native(
         "kvarto-viewer",
         options,
-        Box::new(move |creation| Ok(Box::new(Window(make(&creation.egui_ctx))))),
+        Box::new(move |creation| {
+            let device = creation.wgpu_render_state.as_ref().map(|state| (state.device.clone(), state.queue.clone()));
+            Ok(Box::new(Window(make(&creation.egui_ctx, device))))
+        }),
     );
     made.map_err(|e| format!("no window: {e}; --screenshot draws without one"))
 }

@@ -47,9 +47,9 @@ pub struct LoadOptions {
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        #[cfg(feature = "cli")]
+        #[cfg(feature = "store")]
         let calibrations = crate::model::store::calibrations().ok();
-        #[cfg(not(feature = "cli"))]
+        #[cfg(not(feature = "store"))]
         let calibrations = None;
         LoadOptions {
             page_tokens: 64,

@@ -16,7 +16,7 @@ use std::time::Duration;
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// Answers that may wait: chunks of records, so that little memory waits.
-const QUEUE: usize = 8;
+const QUEUE: usize = 32;
 
 /// How often a growing file is looked at.
 const LOOK: Duration = Duration::from_millis(40);
@@ -120,7 +120,7 @@ fn scan(line: &Line) {
     if !line.say(Reply::Opened(Box::new(trace.header().clone()))) {
         return;
     }
-    let (mut told, mut ending, mut size, mut next) = (0, None, 0, None);
+    let (mut told, mut ending, mut size, mut next, mut first) = (0, None, 0, None, true);
     loop {
         let chunks = trace.chunks()[told..].to_vec();
         if !chunks.is_empty() || ending.as_ref() != Some(trace.ending()) {
@@ -150,7 +150,10 @@ fn scan(line: &Line) {
                 return;
             }
         }
-        told = all;
+        if (all > told || first) && !line.say(Reply::UpToDate) {
+            return;
+        }
+        (told, first) = (all, false);
         if *trace.ending() == Ending::Finished {
             return;
         }

@@ -53,6 +53,8 @@ pub enum Reply {
         /// Share of the chunks known that are scanned with it.
         share: f32,
     },
+    /// All that is there by now is scanned.
+    UpToDate,
     /// A chunk's records.
     Chunk(usize, Result<Arc<Vec<Record>>, String>),
     /// A state that was asked for.

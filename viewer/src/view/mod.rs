@@ -3,12 +3,14 @@
 mod compare;
 mod device;
 mod inspector;
+mod live;
 mod mask;
 mod memory;
 mod page_map;
 mod text;
 mod timeline;
 
+use crate::live::{LiveStatus, LiveWish, Pace};
 use crate::palette::Palette;
 use crate::store::{Place, Store};
 use eframe::egui;
@@ -44,6 +46,8 @@ pub struct Scene<'a> {
     pub palette: Palette,
     /// What a page held ([`Event::PageData`]), of the page that was asked for last.
     pub page_data: Option<&'a Event>,
+    /// What a model that runs here says of itself, and how fast it goes.
+    pub live: Option<(&'a LiveStatus, Pace)>,
 }
 
 /// What a view wishes.
@@ -74,6 +78,15 @@ pub enum Act {
     Compare(std::path::PathBuf),
     /// Close the second trace.
     EndCompare,
+    /// Load a model and run it here, under a profile.
+    StartLive {
+        /// A name or a path.
+        model: String,
+        /// A name or a path.
+        profile: String,
+    },
+    /// Wish something of the model that runs here.
+    Live(LiveWish),
 }
 
 /// A part of the window that shows one side of a cache.
@@ -84,7 +97,7 @@ pub trait View {
     /// Its name in the window.
     fn title(&self) -> &'static str;
 
-    /// Draws it in all of `ui`; wishes go to `acts`. Called only while there is a trace.
+    /// Draws it in all of `ui`; wishes go to `acts`. The trace may be empty yet.
     fn show(&mut self, ui: &mut egui::Ui, scene: &Scene<'_>, acts: &mut Vec<Act>);
 
     /// What it shows as a table: a head line and rows. `None` where it shows nothing of the kind.
@@ -111,6 +124,7 @@ pub fn all() -> Vec<Box<dyn View>> {
         Box::new(text::Text::default()),
         Box::new(compare::Compare::default()),
         Box::new(device::Device::default()),
+        Box::new(live::Live::default()),
     ]
 }
 

@@ -62,6 +62,6 @@ pub fn harness<'a>(mut app: App, view: Option<&str>, size: [f32; 2]) -> Harness<
 /// Compares a picture with the kept one: `UPDATE_SNAPSHOTS=1` keeps it anew. A few texels of text may differ between
 /// versions of the software rasteriser.
 pub fn picture(harness: &mut Harness<'_, App>, name: &str) {
-    let options = SnapshotOptions::new().threshold(0.8).failed_pixel_count_threshold(60);
+    let options = SnapshotOptions::new().threshold(0.8).max_failed_pixels(60);
     harness.snapshot_options(name, &options);
 }
