@@ -59,10 +59,11 @@ fn trace(store: &Store) -> Vec<(String, String)> {
         Some(Ending::Cut(why)) => format!("cut: {why}"),
         Some(Ending::Damaged(why)) => format!("damaged: {why}"),
     };
+    let by = if header.version.is_empty() { or_not("") } else { format!("kvarto {}", header.version) };
     let lost: u64 = chronicle.lost.items().iter().fold(0, |sum, lost| sum.saturating_add(lost.what));
     let mut lines = vec![
         line("source", or_not(&store.name)),
-        line("written by", or_not(&header.version).replace("not in this trace", "a version that is not stated")),
+        line("written by", by),
         line("command", or_not(&header.command)),
         line("started", started),
         line("holds", counts.join(", ")),

@@ -95,9 +95,9 @@ fn row(ui: &mut egui::Ui, name: &str, value: &str, alarm: bool) {
     ui.horizontal_top(|ui| {
         let (rect, _) = ui.allocate_exact_size(Vec2::new(NAMES, 18.0), egui::Sense::hover());
         let layout = egui::Layout::left_to_right(egui::Align::Center);
-        ui.scope_builder(egui::UiBuilder::new().max_rect(rect).layout(layout), |ui| {
-            ui.add(egui::Label::new(RichText::new(name).weak()).truncate());
-        });
+        // What is drawn in it leaves its width as it is.
+        let mut place = ui.new_child(egui::UiBuilder::new().max_rect(rect).layout(layout));
+        place.add(egui::Label::new(RichText::new(name).weak()).truncate());
         ui.vertical(|ui| {
             ui.add_space(1.0);
             let text = if alarm { RichText::new(value).color(ui.visuals().error_fg_color) } else { value.into() };
