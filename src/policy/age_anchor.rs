@@ -3,9 +3,10 @@
 //!
 //! Anchors are the pages of the first `anchor_sink_tokens`, every `anchor_stride`-th page, and what the caller marks
 //! ([`crate::engine::Engine::anchor`]); they stay. Of the others the newest stay, as many as `recent_tokens` reach and
-//! as keep the pages that stay within `young_share` of all that the policy sees of a sequence's cache group. That
-//! number grows no faster than pages come, so no page that left would be wanted back: what is in which format depends
-//! on the sequence's length alone, not on the steps by which it was reached.
+//! as keep the pages that stay within `young_share` of all that the policy sees of a sequence's cache group; where that
+//! is less, as many as `young_tokens` hold: of a short sequence few bits would be saved. That number grows no faster
+//! than pages come, so no page that left would be wanted back: what is in which format depends on the sequence's length
+//! alone, not on the steps by which it was reached.
 
 use super::{Move, Outcome, Outlook, PageView, Policy};
 use crate::engine::SeqId;
@@ -27,13 +28,15 @@ pub struct AgeAnchor {
     anchor_stride: u64,
     /// Most pages that stay, of all; anchors come first, and stay even beyond it.
     young_share: f64,
+    /// Tokens whose pages may stay whatever the share says.
+    young_tokens: u64,
     /// Tokens until the next page is no longer recent.
     rests: u32,
 }
 
 impl AgeAnchor {
     /// Reads its parameters: `old_k`, `old_v` (`tq3`), `recent_tokens` (512), `anchor_sink_tokens` (64),
-    /// `anchor_stride` (4; 0 for none) and `young_share` (1).
+    /// `anchor_stride` (4; 0 for none), `young_share` (1) and `young_tokens` (0).
     ///
     /// # Errors
     /// `Usage` for another parameter, a format that is none, a number out of range, or a stride whose anchors alone
@@ -44,7 +47,8 @@ impl AgeAnchor {
         let most = 0..=1 << 30;
         let recent_tokens = reader.count("recent_tokens", 512, most.clone())? as u64;
         let anchor_sink_tokens = reader.count("anchor_sink_tokens", 64, most.clone())? as u64;
-        let anchor_stride = reader.count("anchor_stride", 4, most)? as u64;
+        let anchor_stride = reader.count("anchor_stride", 4, most.clone())? as u64;
+        let young_tokens = reader.count("young_tokens", 0, most)? as u64;
         let young_share = reader.number("young_share", 1.0, 0.0..=1.0)?;
         if anchor_stride > 0 && 1.0 / anchor_stride as f64 > young_share {
             let what = format!("{anchor_stride} makes a share of {} anchors", 1.0 / anchor_stride as f64);
@@ -53,7 +57,16 @@ impl AgeAnchor {
         }
         reader.finish()?;
         let young = (making.k.to_string(), making.v.to_string());
-        Ok(AgeAnchor { young, old, recent_tokens, anchor_sink_tokens, anchor_stride, young_share, rests: 0 })
+        Ok(AgeAnchor {
+            young,
+            old,
+            recent_tokens,
+            anchor_sink_tokens,
+            anchor_stride,
+            young_share,
+            young_tokens,
+            rests: 0,
+        })
     }
 
     fn is_anchor(&self, page: u64, page_tokens: u64) -> bool {
@@ -63,10 +76,11 @@ impl AgeAnchor {
 
     /// Pages that are no anchors and stay, of `pages` in `rows` rows with `anchors` in all: of each row the newest that
     /// many, and in the first so many rows one more.
-    fn room(&self, pages: u64, anchors: u64, rows: u64) -> (u64, u64) {
+    fn room(&self, pages: u64, anchors: u64, rows: u64, page_tokens: u64) -> (u64, u64) {
         // Far below 2^53: exact.
         let most = (self.young_share * pages as f64) as u64;
-        let room = most.saturating_sub(anchors);
+        let least = self.young_tokens / page_tokens.max(1) * rows;
+        let room = most.max(least).saturating_sub(anchors);
         (room / rows.max(1), room % rows.max(1))
     }
 
@@ -95,6 +109,7 @@ impl Policy for AgeAnchor {
             .with("anchor_sink_tokens", count(self.anchor_sink_tokens))
             .with("anchor_stride", count(self.anchor_stride))
             .with("young_share", Value::Number(self.young_share))
+            .with("young_tokens", count(self.young_tokens))
     }
 
     fn targets(&self) -> Vec<(String, String)> {
@@ -113,7 +128,8 @@ impl Policy for AgeAnchor {
             let anchor = |p: &PageView| p.anchor || self.is_anchor(p.page as u64, p.page_tokens as u64);
             let all = rows.values().map(|row| row.len() as u64).sum();
             let anchors = rows.values().flatten().filter(|p| anchor(p)).count() as u64;
-            let (room, more) = self.room(all, anchors, rows.len() as u64);
+            let size = rows.values().flatten().next().map_or(1, |page| page.page_tokens as u64);
+            let (room, more) = self.room(all, anchors, rows.len() as u64, size);
             for (at, row) in (0..).zip(rows.values_mut()) {
                 row.sort_unstable_by_key(|p| std::cmp::Reverse(p.page));
                 let mut room = room + u64::from(at < more);
@@ -154,7 +170,7 @@ impl Policy for AgeAnchor {
         let (size, start, end) = (cache.page_tokens as u64, cache.sealed.start, cache.sealed.end);
         let anchors = |from: u64, to: u64| self.anchors_before(to, size) - self.anchors_before(from, size);
         let pages = end.saturating_sub(start);
-        let (room, more) = self.room(pages * cache.rows, anchors(start, end) * cache.rows, cache.rows);
+        let (room, more) = self.room(pages * cache.rows, anchors(start, end) * cache.rows, cache.rows, size);
         // Page p is young enough while tokens − (p + 1) size < recent_tokens.
         let first = if self.recent_tokens == 0 { end } else { cache.tokens.saturating_sub(self.recent_tokens) / size };
         let first = if cache.tokens < self.recent_tokens { 0 } else { first }.clamp(start, end);
@@ -195,10 +211,18 @@ mod tests {
 
     #[test]
     fn growing_by_any_steps_ends_where_one_look_ends_and_where_the_closed_form_says() {
-        for (recent, sink, stride, share) in
-            [(5376, 64, 4, 0.3056), (512, 64, 4, 1.0), (0, 0, 0, 0.0), (300, 200, 7, 0.2), (1 << 30, 1, 3, 0.4)]
-        {
-            let mut policy = policy(&settings(recent, sink, stride, share)).unwrap();
+        for (recent, sink, stride, share, least) in [
+            (5376, 64, 4, 0.3056, 0),
+            (512, 64, 4, 1.0, 0),
+            (0, 0, 0, 0.0, 0),
+            (300, 200, 7, 0.2, 0),
+            (1 << 30, 1, 3, 0.4, 0),
+            (5376, 64, 0, 0.15, 1152),
+            (1 << 30, 64, 5, 0.2, 700),
+            (600, 0, 0, 0.1, 1 << 30),
+        ] {
+            let settings = settings(recent, sink, stride, share).with("young_tokens", Value::Integer(least));
+            let mut policy = policy(&settings).unwrap();
             for (rows, by) in [(1, 1), (3, 1), (3, 5), (2, 64)] {
                 let mut grown: Vec<PageView> = Vec::new();
                 for count in (0..=150u64).step_by(by) {
@@ -225,7 +249,8 @@ mod tests {
                     assert_eq!(policy.outcome(&cache).converted[0].1, old, "{count} pages in {rows} rows: {policy:?}");
                     let anchors = (0..count).filter(|&p| policy.is_anchor(p, 64)).count() as u64 * rows as u64;
                     let young = count * rows as u64 - old;
-                    assert!(young == anchors || young as f64 <= share * (count * rows as u64) as f64);
+                    let most = (share * (count * rows as u64) as f64).max((least as u64 / 64 * rows as u64) as f64);
+                    assert!(young == anchors || young as f64 <= most);
                 }
             }
         }
