@@ -202,7 +202,8 @@ impl Mask {
             self.back += (scroll.y + dragged) / height.max(1.0);
         }
         let height = height.round().max(1.0);
-        let room = ((mask.height() / height) as usize).max(1);
+        // Where steps do not fill the room, the axis stands right below them.
+        let room = ((mask.height() / height) as usize).clamp(1, self.lines.all.max(1));
         self.back = self.back.clamp(0.0, lines.saturating_sub(room) as f32);
         let end = lines - (self.back as usize).min(lines);
         let seen = end.saturating_sub(room)..end;
@@ -267,11 +268,11 @@ impl Mask {
         let columns = f64::from(self.lines.columns);
         positions(&painter, mask, 0.0, columns, scene.store.page_tokens(whose.group), ink);
         let small = FontId::proportional(10.5);
-        painter.text(mask.left_top() - vec2(8.0, 2.0), Align2::RIGHT_BOTTOM, "step", small.clone(), weak);
-        let every = nice(f64::from(14.0 / frame.height)) as usize;
+        painter.text(mask.left_top() - vec2(8.0, 3.0), Align2::RIGHT_BOTTOM, "step", small.clone(), weak);
+        let every = nice(f64::from(14.0 / frame.height)).max(1);
         for (at, line) in self.lines.lines.get(frame.seen.clone()).unwrap_or_default().iter().enumerate() {
-            if at % every == 0 {
-                let pos = mask.left_top() + vec2(-8.0, (at as f32 + 0.5) * frame.height);
+            if line.read.step.is_multiple_of(every) {
+                let pos = mask.left_top() + vec2(-8.0, ((at as f32 + 0.5) * frame.height).max(6.0));
                 painter.text(pos, Align2::RIGHT_CENTER, thousands(line.read.step), small.clone(), weak);
             }
         }

@@ -7,6 +7,7 @@ use super::lists::{ANCHORED, PINNED};
 use super::zoom::{Fold, Zoom};
 use crate::palette::{Palette, dim};
 use eframe::egui::{Color32, ColorImage};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Lists that are mixed for one picture: of more, every so many.
@@ -15,6 +16,8 @@ const MOST_LISTS: usize = 768;
 const GAPS_FROM: usize = 6;
 const MARKS_FROM: usize = 6;
 const PATTERNS_FROM: usize = 8;
+/// How much of a page's colour a flash takes at most.
+const MOST_FLASH: f32 = 0.6;
 
 /// What is drawn.
 pub struct Look<'a> {
@@ -279,12 +282,16 @@ impl Look<'_> {
 
     fn flash(&self, pixels: &mut [Color32], size: [usize; 2]) {
         let [width, height] = size;
+        // Lists that make one line flash once, as strongly as the newest of them.
+        let mut cells = BTreeMap::new();
         for flash in self.flashes.iter().rev() {
-            let Some(column) = flash.number.checked_sub(self.base).map(|at| at as usize) else { continue };
-            let line = self.fold.line(flash.row, self.heads);
+            cells.insert((self.fold.line(flash.row, self.heads), flash.number), flash);
+        }
+        for ((line, number), flash) in cells {
+            let Some(column) = number.checked_sub(self.base).map(|at| at as usize) else { continue };
             let (from, top) = (self.x(column, width), self.y(line, height));
             let (to, bottom) = (self.x(column + 1, width), self.line_pixels(line, height).end);
-            let out = f64::from(flash.number) + 1.0 <= self.zoom.corner[0] || line as f64 + 1.0 <= self.zoom.corner[1];
+            let out = f64::from(number) + 1.0 <= self.zoom.corner[0] || line as f64 + 1.0 <= self.zoom.corner[1];
             if out || from >= width || top >= height {
                 continue;
             }
@@ -293,7 +300,7 @@ impl Look<'_> {
             for y in top..bottom {
                 for x in from..to {
                     let pixel = &mut pixels[y * width + x];
-                    *pixel = pixel.lerp_to_gamma(into, flash.strength * 0.8);
+                    *pixel = pixel.lerp_to_gamma(into, flash.strength * MOST_FLASH);
                 }
             }
         }
