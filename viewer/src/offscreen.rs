@@ -2,7 +2,9 @@
 
 use crate::export;
 use eframe::egui::{self, Pos2, RawInput, Rect, Vec2};
-use eframe::egui_wgpu::{RenderState, Renderer, RendererOptions, ScreenDescriptor, WgpuConfiguration, WgpuSetup};
+use eframe::egui_wgpu::{
+    RenderState, Renderer, RendererOptions, ScreenDescriptor, WgpuConfiguration, WgpuSetup, WgpuSetupCreateNew,
+};
 use eframe::wgpu;
 use std::path::Path;
 
@@ -17,6 +19,16 @@ pub struct Canvas {
 /// Most pixels of a side: what adapters have at least.
 pub const MOST_PIXELS: u32 = 8192;
 
+fn device(backends: wgpu::Backends) -> Result<RenderState, String> {
+    let mut setup = WgpuSetupCreateNew::without_display_handle();
+    setup.instance_descriptor.backends = backends;
+    let setup = WgpuSetup::CreateNew(setup);
+    let instance = pollster::block_on(setup.new_instance());
+    let config = WgpuConfiguration { wgpu_setup: setup, ..WgpuConfiguration::default() };
+    let state = RenderState::create(&config, &instance, None, RendererOptions::PREDICTABLE);
+    pollster::block_on(state).map_err(|e| e.to_string())
+}
+
 impl Canvas {
     /// A canvas of `size` pixels.
     ///
@@ -26,11 +38,8 @@ impl Canvas {
         if size.iter().any(|side| *side < 64 || *side > MOST_PIXELS) {
             return Err(format!("{}x{}: a picture has 64 to {MOST_PIXELS} pixels a side", size[0], size[1]));
         }
-        let setup = WgpuSetup::without_display_handle();
-        let instance = pollster::block_on(setup.new_instance());
-        let config = WgpuConfiguration { wgpu_setup: setup, ..WgpuConfiguration::default() };
-        let state = RenderState::create(&config, &instance, None, RendererOptions::PREDICTABLE);
-        let state = pollster::block_on(state).map_err(|e| {
+        // OpenGL only where there is nothing better: without a screen its drivers complain on standard error.
+        let state = device(wgpu::Backends::PRIMARY).or_else(|_| device(wgpu::Backends::all())).map_err(|e| {
             format!("nothing here can draw a picture: {e}; Debian's package mesa-vulkan-drivers draws on the CPU")
         })?;
         Ok(Canvas { state, size, scale })

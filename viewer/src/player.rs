@@ -21,7 +21,7 @@ pub enum Speed {
 }
 
 /// Chunks that are loaded ahead.
-const AHEAD: usize = 3;
+const AHEAD: usize = 16;
 
 /// Events behind the end from which a follower jumps to it.
 const FAR_BEHIND: u64 = 100_000;

@@ -16,7 +16,7 @@ use std::time::Duration;
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// Answers that may wait: chunks of records, so that little memory waits.
-const QUEUE: usize = 8;
+const QUEUE: usize = 32;
 
 /// How often a growing file is looked at.
 const LOOK: Duration = Duration::from_millis(40);
@@ -214,10 +214,10 @@ fn answer(trace: &mut Trace, request: Request) -> Reply {
         Request::Chunk(chunk) | Request::PageData { chunk, .. } => chunk,
         Request::State(_) => usize::MAX,
     };
-    if wanted >= trace.chunks().len() {
-        if let Err(error) = trace.refresh() {
-            return refused(request, &error.to_string());
-        }
+    if wanted >= trace.chunks().len()
+        && let Err(error) = trace.refresh()
+    {
+        return refused(request, &error.to_string());
     }
     match request {
         Request::Chunk(chunk) => {

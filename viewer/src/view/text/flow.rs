@@ -29,7 +29,8 @@ impl Flow {
             return;
         }
         // A line's end is decided within the next one: what both hold must have stayed.
-        let whole = self.starts.partition_point(|start| *start <= stays.min(self.end)).saturating_sub(2);
+        let whole =
+            self.starts.partition_point(|start| *start <= stays.min(self.end).min(text.len())).saturating_sub(2);
         self.starts.truncate(whole + 1);
         if self.starts.is_empty() {
             self.starts.push(0);
@@ -108,16 +109,22 @@ mod tests {
         let text: String =
             (0..400u32).map(|n| ["a", "bb ", "ccccc", "\n", " ", "d-"][(n * n % 11 % 6) as usize]).collect();
         let mut grown = Flow::default();
-        let (mut before, mut stays) = (0, 0);
+        let mut before = 0;
         for end in (0..text.len()).step_by(7).chain([30, 200, 90, text.len(), 3]) {
-            grown.update(&text[..end], stays.min(before), 9.0, "font", |_| 1.0);
+            // All of them have the same beginning, as far as both go.
+            grown.update(&text[..end], end.min(before), 9.0, "font", |_| 1.0);
             let mut fresh = Flow::default();
             fresh.update(&text[..end], 0, 9.0, "font", |_| 1.0);
             assert_eq!(grown.starts, fresh.starts, "{end}");
-            (before, stays) = (end, usize::MAX);
-            // What follows has the same beginning as far as both go.
-            stays = stays.min(end);
+            before = end;
         }
+        // Another end after the same beginning.
+        let other = text[..100].to_string() + "xxxxxxxxxxxx yy\n z";
+        grown.update(&text, before, 9.0, "font", |_| 1.0);
+        grown.update(&other, 100, 9.0, "font", |_| 1.0);
+        let mut fresh = Flow::default();
+        fresh.update(&other, 0, 9.0, "font", |_| 1.0);
+        assert_eq!(grown.starts, fresh.starts);
     }
 
     #[test]
