@@ -247,7 +247,7 @@ fn damaged_reads_are_drawn_somehow() {
         Reads::All,
         Reads::Rows(vec![]),
         Reads::Rows(vec![PageSet::from_ranges(vec![0..1, 7..u32::MAX]).unwrap(); 9]),
-        Reads::Same(PageSet::from_ranges(vec![u32::MAX - 1..u32::MAX]).unwrap()),
+        Reads::Same(PageSet::of(vec![u32::MAX - 1])),
     ];
     let ranges = [0..0, Range { start: 9, end: 3 }, 0..u32::MAX, u32::MAX..u32::MAX];
     for (number, group) in [

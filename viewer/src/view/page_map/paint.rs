@@ -127,6 +127,14 @@ impl Look<'_> {
     fn mix(&self, rows: Range<usize>, lines: usize, spans: &[Span], k: &mut [Color32], v: &mut [Color32]) -> usize {
         let step = (rows.len() * lines.max(1)).div_ceil(MOST_LISTS).clamp(1, rows.len().max(1));
         let mut visited = 0;
+        // All columns are of one level, since all pixels hold as many pages.
+        let level = spans.iter().find_map(|span| match span {
+            Span::Blocks(level, ..) => Some(*level),
+            Span::Outside(_) => None,
+        });
+        let blocks = |row| (row, self.grid.blocks(row, level.unwrap_or(0)));
+        let lists: Vec<(usize, &[Mean])> = rows.step_by(step).map(blocks).collect();
+        let nothing = self.ink.inks.of(NOTHING);
         let mut last: Option<(Span, Mean)> = None;
         for (x, span) in spans.iter().enumerate() {
             let colors = match (*span, last) {
@@ -134,17 +142,14 @@ impl Look<'_> {
                 (Span::Outside(what), _) => self.ink.inks.of(what),
                 (Span::Blocks(level, from, to), _) => {
                     let mut sum = Sum::default();
-                    for row in rows.clone().step_by(step) {
+                    for (row, blocks) in &lists {
                         visited += to - from;
-                        for at in from..to {
-                            match level {
-                                0 => sum.add(self.ink.of(self.grid.cell(row, at))),
-                                level => sum
-                                    .add(self.grid.block(row, level, at).unwrap_or_else(|| self.ink.inks.of(NOTHING))),
-                            }
+                        match level {
+                            0 => (from..to).for_each(|at| sum.add(self.ink.of(self.grid.cell(*row, at)))),
+                            _ => (from..to).for_each(|at| sum.add(blocks.get(at).copied().unwrap_or(nothing))),
                         }
                     }
-                    sum.mean().unwrap_or_else(|| self.ink.inks.of(NOTHING))
+                    sum.mean().unwrap_or(nothing)
                 }
             };
             last = Some((*span, colors));
