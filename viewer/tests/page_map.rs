@@ -63,7 +63,7 @@ fn events(pages: u32) -> Vec<Event> {
         let first_position = number * PAGE;
         let tokens = (first_position..first_position + PAGE).map(piece).collect();
         events.push(Event::Tokens { sequence, first_position, tokens });
-        let read = Reads::Same(PageSet::from_ranges(vec![number.saturating_sub(6)..number + 1]).unwrap());
+        let read = Reads::Same(PageSet::of((number.saturating_sub(6)..number + 1).collect()));
         let step = u64::from(number) + 1;
         let visible = 0..number + 1;
         events.push(Event::UnitsRead(ReadFacts { step, sequence, group: 0, unit_tokens: PAGE, visible, read }));
@@ -308,7 +308,7 @@ fn damaged_states_are_drawn_somehow() {
         committed: 0,
         groups: vec![HeldPages { first: u32::MAX - 2, rows }, HeldPages::default()],
         pins: vec![Range { start: 9, end: 3 }, 0..u32::MAX],
-        anchors: vec![u32::MAX - 1..u32::MAX],
+        anchors: vec![u32::MAX - 1..u32::MAX, 0..1],
     };
     let odd = PageFacts { number: u32::MAX, bytes: u64::MAX, flags: u16::MAX, ..page(7, 9, 3, ("", "?"), 0) };
     let states = [

@@ -14,7 +14,7 @@ pub const LEVELS: usize = 4;
 const CHUNK: usize = 16;
 
 /// Cells that are read anew in one frame.
-pub const REFRESH_CELLS: usize = 120_000;
+pub const REFRESH_CELLS: usize = 80_000;
 
 /// Touched pages that are taken in in one frame.
 pub const PATCH_CELLS: usize = 30_000;
@@ -113,9 +113,10 @@ impl Grid {
         self.rows.get(row).and_then(|row| row.cells.get(column)).copied().unwrap_or(EMPTY)
     }
 
-    /// Mean colours of block `at` of level 1 (4 pages) to [`LEVELS`].
-    pub fn block(&self, row: usize, level: usize, at: usize) -> Option<Mean> {
-        self.rows.get(row)?.levels.get(level.checked_sub(1)?)?.get(at).copied()
+    /// Mean colours of a list's blocks of level 1 (4 pages) to [`LEVELS`].
+    pub fn blocks(&self, row: usize, level: usize) -> &[Mean] {
+        let levels = self.rows.get(row).map(|row| &row.levels[..]).unwrap_or_default();
+        level.checked_sub(1).and_then(|at| levels.get(at)).map_or(&[], Vec::as_slice)
     }
 
     /// Forgets all pages.

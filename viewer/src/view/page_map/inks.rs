@@ -79,7 +79,9 @@ impl Sum {
 
     /// The mean; `None` of nothing.
     pub fn mean(&self) -> Option<Mean> {
-        (self.count > 0).then(|| self.sides.map(|side| side.map(|sum| ((sum + self.count / 2) / self.count) as u8)))
+        let part = 1.0 / self.count as f32;
+        let mean = |sum: u32| (sum as f32 * part + 0.5) as u8;
+        (self.count > 0).then(|| self.sides.map(|side| side.map(mean)))
     }
 }
 

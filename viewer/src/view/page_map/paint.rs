@@ -7,6 +7,7 @@ use super::lists::{ANCHORED, PINNED};
 use super::zoom::{Fold, Zoom};
 use crate::palette::{Palette, dim};
 use eframe::egui::{Color32, ColorImage};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Lists that are mixed for one picture: of more, every so many.
@@ -15,6 +16,8 @@ const MOST_LISTS: usize = 768;
 const GAPS_FROM: usize = 6;
 const MARKS_FROM: usize = 6;
 const PATTERNS_FROM: usize = 8;
+/// How much of a page's colour a flash takes at most.
+const MOST_FLASH: f32 = 0.6;
 
 /// What is drawn.
 pub struct Look<'a> {
@@ -124,6 +127,14 @@ impl Look<'_> {
     fn mix(&self, rows: Range<usize>, lines: usize, spans: &[Span], k: &mut [Color32], v: &mut [Color32]) -> usize {
         let step = (rows.len() * lines.max(1)).div_ceil(MOST_LISTS).clamp(1, rows.len().max(1));
         let mut visited = 0;
+        // All columns are of one level, since all pixels hold as many pages.
+        let level = spans.iter().find_map(|span| match span {
+            Span::Blocks(level, ..) => Some(*level),
+            Span::Outside(_) => None,
+        });
+        let blocks = |row| (row, self.grid.blocks(row, level.unwrap_or(0)));
+        let lists: Vec<(usize, &[Mean])> = rows.step_by(step).map(blocks).collect();
+        let nothing = self.ink.inks.of(NOTHING);
         let mut last: Option<(Span, Mean)> = None;
         for (x, span) in spans.iter().enumerate() {
             let colors = match (*span, last) {
@@ -131,17 +142,14 @@ impl Look<'_> {
                 (Span::Outside(what), _) => self.ink.inks.of(what),
                 (Span::Blocks(level, from, to), _) => {
                     let mut sum = Sum::default();
-                    for row in rows.clone().step_by(step) {
+                    for (row, blocks) in &lists {
                         visited += to - from;
-                        for at in from..to {
-                            match level {
-                                0 => sum.add(self.ink.of(self.grid.cell(row, at))),
-                                level => sum
-                                    .add(self.grid.block(row, level, at).unwrap_or_else(|| self.ink.inks.of(NOTHING))),
-                            }
+                        match level {
+                            0 => (from..to).for_each(|at| sum.add(self.ink.of(self.grid.cell(*row, at)))),
+                            _ => (from..to).for_each(|at| sum.add(blocks.get(at).copied().unwrap_or(nothing))),
                         }
                     }
-                    sum.mean().unwrap_or_else(|| self.ink.inks.of(NOTHING))
+                    sum.mean().unwrap_or(nothing)
                 }
             };
             last = Some((*span, colors));
@@ -279,12 +287,16 @@ impl Look<'_> {
 
     fn flash(&self, pixels: &mut [Color32], size: [usize; 2]) {
         let [width, height] = size;
+        // Lists that make one line flash once, as strongly as the newest of them.
+        let mut cells = BTreeMap::new();
         for flash in self.flashes.iter().rev() {
-            let Some(column) = flash.number.checked_sub(self.base).map(|at| at as usize) else { continue };
-            let line = self.fold.line(flash.row, self.heads);
+            cells.insert((self.fold.line(flash.row, self.heads), flash.number), flash);
+        }
+        for ((line, number), flash) in cells {
+            let Some(column) = number.checked_sub(self.base).map(|at| at as usize) else { continue };
             let (from, top) = (self.x(column, width), self.y(line, height));
             let (to, bottom) = (self.x(column + 1, width), self.line_pixels(line, height).end);
-            let out = f64::from(flash.number) + 1.0 <= self.zoom.corner[0] || line as f64 + 1.0 <= self.zoom.corner[1];
+            let out = f64::from(number) + 1.0 <= self.zoom.corner[0] || line as f64 + 1.0 <= self.zoom.corner[1];
             if out || from >= width || top >= height {
                 continue;
             }
@@ -293,7 +305,7 @@ impl Look<'_> {
             for y in top..bottom {
                 for x in from..to {
                     let pixel = &mut pixels[y * width + x];
-                    *pixel = pixel.lerp_to_gamma(into, flash.strength * 0.8);
+                    *pixel = pixel.lerp_to_gamma(into, flash.strength * MOST_FLASH);
                 }
             }
         }

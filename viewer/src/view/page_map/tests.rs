@@ -102,14 +102,15 @@ fn blocks_are_means_of_their_pages() {
     let lists = Made { rows: 1, columns: 256, changed: (128..256).map(|at| ((0, at), GONE)).collect() };
     let (grid, _) = built(&lists, ink);
     let [f16, gone] = [ink.of(grid.cell(0, 0))[0], ink.of(grid.cell(0, 255))[0]];
-    assert_eq!(grid.block(0, 1, 0).unwrap()[0], f16);
-    assert_eq!(grid.block(0, 2, 15).unwrap()[0], gone);
-    let whole = grid.block(0, LEVELS, 0).unwrap()[0];
+    assert_eq!(grid.blocks(0, 1)[0][0], f16);
+    assert_eq!(grid.blocks(0, 2)[15][0], gone);
+    let whole = grid.blocks(0, LEVELS)[0][0];
     for c in 0..3 {
         let mean = (i32::from(f16[c]) + i32::from(gone[c])) / 2;
         assert!((i32::from(whole[c]) - mean).abs() <= 2, "{whole:?}");
     }
-    assert_eq!(grid.block(0, 1, 256 / BLOCK), None);
+    assert_eq!(grid.blocks(0, 1).len(), 256 / BLOCK);
+    assert!(grid.blocks(7, 1).is_empty() && grid.blocks(0, 9).is_empty());
     assert_eq!(grid.cell(7, 7), EMPTY);
 }
 
@@ -119,9 +120,9 @@ fn shades_dim_pages_and_their_blocks() {
     let ink = Ink { inks: &inks, shaded: true };
     let lists = Made { rows: 1, columns: 64, changed: Default::default() };
     let (mut grid, _) = built(&lists, ink);
-    let dark = grid.block(0, 2, 0).unwrap();
+    let dark = grid.blocks(0, 2)[0];
     grid.shade(0, &[255; 64], ink);
-    let bright = grid.block(0, 2, 0).unwrap();
+    let bright = grid.blocks(0, 2)[0];
     assert_eq!(bright[0], inks.of(0)[0]);
     let sum = |rgb: [u8; 3]| rgb.iter().map(|c| u32::from(*c)).sum::<u32>();
     assert!(sum(dark[0]) < sum(bright[0]) / 2);

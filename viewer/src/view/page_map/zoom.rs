@@ -77,10 +77,12 @@ impl Zoom {
     /// All of `columns` and `lines` in `size` points.
     pub fn all(size: Vec2, columns: usize, lines: usize) -> Self {
         let scale = |points: f32, count: usize, most: f64| (f64::from(points.max(1.0)) / count.max(1) as f64).min(most);
+        // In a large window a cell may be wide.
+        let wide = PLEASANT[0].max(f64::from(size.x) / 64.0);
         let high = if lines <= 1 { 2.0 * LARGEST[1] } else { PLEASANT[1] };
         // Lines are equally high where that costs little.
         let whole = |points: f64| if points >= 3.0 { points.floor() } else { points };
-        Zoom { corner: [0.0, 0.0], scale: [scale(size.x, columns, PLEASANT[0]), whole(scale(size.y, lines, high))] }
+        Zoom { corner: [0.0, 0.0], scale: [scale(size.x, columns, wide), whole(scale(size.y, lines, high))] }
     }
 
     /// Nearer or farther, with the place at `at` points from the corner kept where it is, but no farther than `all`.
