@@ -44,8 +44,8 @@ pub struct Area {
     top: f64,
 }
 
-/// Seconds between textures while a trace is still being read.
-const PATIENCE: f64 = 0.1;
+/// Seconds between textures while a trace grows.
+const PATIENCE: f64 = 0.2;
 
 impl Area {
     /// Draws the areas in `plot`, with axes to the left of and below it.
@@ -71,7 +71,7 @@ impl Area {
                 let Made { samples, steps, last_step, end_ns, .. } = wanted;
                 Made { samples, steps, last_step, end_ns, ..made } == wanted
             });
-            if only_grown && store.scanned < 1.0 && (0.0..PATIENCE).contains(&(now - self.made_at)) {
+            if only_grown && (0.0..PATIENCE).contains(&(now - self.made_at)) {
                 ui.ctx().request_repaint_after_secs(PATIENCE as f32);
             } else {
                 self.make(ui, chronicle, wanted, palette);

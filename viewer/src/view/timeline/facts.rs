@@ -79,14 +79,18 @@ pub struct Facts {
     pub kernels: Vec<String>,
     /// The newest event of the trace, seconds.
     newest: f64,
+    /// One step in so many was kept when these were gathered.
+    stride: u64,
+    /// Changes of pages that are counted, of all that the trace had.
+    counted: u64,
 }
 
 /// Kernels that are told apart; further ones count together.
 pub const MOST_KERNELS: usize = 64;
 
 impl Facts {
-    /// Gathers them.
-    pub fn of(chronicle: &Chronicle) -> Self {
+    /// Gathers them. `before` are those of the same trace when less of it was known: what it counted stands.
+    pub fn of(chronicle: &Chronicle, before: &Facts) -> Self {
         let steps = chronicle.steps.samples();
         let start_ns = chronicle.start_ns.unwrap_or(0);
         let seconds = |ns: u64| (ns as f64 - start_ns as f64) / 1e9;
@@ -109,9 +113,17 @@ impl Facts {
             .collect();
         let device_time = !chronicle.kernels.samples().is_empty();
         let newest = seconds(chronicle.end.ns);
-        let mut facts = Facts { device_time, medians, newest, ..Facts::default() };
+        let stride = chronicle.steps.stride();
+        let mut facts = Facts { device_time, medians, newest, stride, ..Facts::default() };
         add_up(&mut bars, chronicle);
-        count_changes(&mut bars, chronicle);
+        // Fewer steps than before are those of a file that was opened anew.
+        let goes_on = before.stride == stride && before.bars.len() <= bars.len();
+        let known = if goes_on { before.bars.len() } else { 0 };
+        for (bar, counted) in bars.iter_mut().zip(&before.bars[..known]) {
+            (bar.conversions, bar.evictions) = (counted.conversions, counted.evictions);
+        }
+        let counted = if known > 0 { before.counted } else { 0 };
+        facts.counted = count_changes(&mut bars, chronicle, known, counted);
         facts.kernels = kernels(chronicle);
         bandwidths(&mut bars, chronicle);
         facts.bars = bars;
@@ -170,18 +182,23 @@ fn add_up(bars: &mut [Bar], chronicle: &Chronicle) {
     }
 }
 
-/// Changes before a step's end belong to it.
-fn count_changes(bars: &mut [Bar], chronicle: &Chronicle) {
-    let mut changes = chronicle.changes.items().iter().peekable();
-    for (bar, step) in bars.iter_mut().zip(chronicle.steps.samples()) {
-        while let Some(change) = changes.next_if(|change| change.when.event < step.when.event) {
+/// Changes before a step's end belong to it: counts for the steps from place `known` on, after the first `counted`
+/// changes of the trace. How many are counted then.
+fn count_changes(bars: &mut [Bar], chronicle: &Chronicle, known: usize, counted: u64) -> u64 {
+    let changes = chronicle.changes.items();
+    let forgotten = chronicle.changes.forgotten();
+    let mut at = usize::try_from(counted.saturating_sub(forgotten)).unwrap_or(usize::MAX).min(changes.len());
+    for (bar, step) in bars.iter_mut().zip(chronicle.steps.samples()).skip(known) {
+        while let Some(change) = changes.get(at).filter(|change| change.when.event < step.when.event) {
             match change.what.change {
                 Change::Converted => bar.conversions = bar.conversions.saturating_add(1),
                 Change::Evicted => bar.evictions = bar.evictions.saturating_add(1),
                 Change::Allocated => {}
             }
+            at += 1;
         }
     }
+    forgotten.saturating_add(at as u64)
 }
 
 /// Bytes read a second: by the time of `decode` since the kernel times before, else by host time.

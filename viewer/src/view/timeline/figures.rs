@@ -62,7 +62,8 @@ pub fn show(ui: &mut egui::Ui, scene: &Scene<'_>, facts: &Facts, sums: &mut Kern
         ui.set_max_width((ui.available_width() - 12.0).max(60.0));
         ui.spacing_mut().item_spacing.y = 2.0;
         let steps = chronicle.steps.until(|step| step.when.event >= done);
-        let at = steps.len().checked_sub(1);
+        // Of a trace that grows, facts come a little later than steps.
+        let at = steps.len().min(facts.bars.len()).checked_sub(1);
         match at.and_then(|at| Some((facts.bars.get(at)?, &steps[at]))) {
             Some((bar, step)) => {
                 ui.horizontal(|ui| {

@@ -18,7 +18,7 @@ const PANEL: f32 = 316.0;
 /// Width of the lanes' names.
 const LEFT: f32 = 118.0;
 
-/// Seconds between gatherings while a trace is being read.
+/// Seconds between gatherings while a trace grows.
 const PATIENCE: f64 = 0.25;
 
 /// The shortest time that lanes show, seconds.
@@ -31,6 +31,8 @@ pub struct Timeline {
     /// How much of which trace they are of.
     of: Option<(String, Extent)>,
     gathered_at: f64,
+    /// Seconds that it took.
+    took: f64,
     /// Grows with each gathering.
     version: u64,
     /// Seconds at the edges; all where there are none.
@@ -58,19 +60,23 @@ impl Timeline {
         if same_trace && self.of.as_ref().is_some_and(|(_, known)| *known == extent) {
             return;
         }
-        let now = ui.input(|input| input.time);
-        if same_trace && store.scanned < 1.0 && (0.0..PATIENCE).contains(&(now - self.gathered_at)) {
-            ui.ctx().request_repaint_after_secs(PATIENCE as f32);
+        let (now, since) = (ui.input(|input| input.time), self.gathered_at);
+        // A trace that grows: the more there is to gather, the more seldom.
+        let patience = PATIENCE.max(self.took * 20.0);
+        if same_trace && (0.0..patience).contains(&(now - since)) {
+            ui.ctx().request_repaint_after_secs(patience as f32);
             return;
         }
         if !same_trace {
-            self.range = None;
+            (self.range, self.facts) = (None, Facts::default());
         }
-        let kernels = std::mem::take(&mut self.facts.kernels);
-        self.facts = Facts::of(&store.chronicle);
-        if kernels != self.facts.kernels || !same_trace {
+        let begin = std::time::Instant::now();
+        let facts = Facts::of(&store.chronicle, &self.facts);
+        if facts.kernels != self.facts.kernels || !same_trace {
             self.sums.forget();
         }
+        self.facts = facts;
+        self.took = begin.elapsed().as_secs_f64();
         self.of = Some((store.name.clone(), extent));
         self.gathered_at = now;
         self.version += 1;
@@ -218,7 +224,7 @@ impl View for Timeline {
             "bandwidth (bytes/s)",
         ];
         // Those at hand are of what is shown; a table may be asked for without any window.
-        let facts = Facts::of(&scene.store.chronicle);
+        let facts = Facts::of(&scene.store.chronicle, &Facts::default());
         let rows: Vec<Vec<String>> = scene.store.chronicle.steps.samples().iter().zip(&facts.bars).map(row).collect();
         (!rows.is_empty()).then(|| Table { head: head.map(String::from).to_vec(), rows })
     }
