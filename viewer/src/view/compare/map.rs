@@ -3,8 +3,8 @@
 
 use super::super::{Act, Scene};
 use super::rows::{Row, Shared};
-use crate::numbers::{bytes, thousands};
 use crate::store::{Place, Store};
+use crate::units::{self, bytes};
 use eframe::egui::{self, Color32, ColorImage, Rect, TextureHandle, TextureOptions, pos2, vec2};
 use kvarto::engine::{Formats, PageFacts};
 use kvarto::trace::StoredPage;
@@ -308,7 +308,7 @@ impl Drawn {
         let (first, last) = (lists(shared.rows.first()), lists(shared.rows.last()));
         let span =
             first.zip(last).map_or(String::new(), |((first, _), (last, _))| format!(", layers {first} to {last}"));
-        let columns = thousands(shared.columns.saturating_sub(1));
+        let columns = units::count(shared.columns.saturating_sub(1));
         let words = format!(
             "Down: {} lists of layers and KV heads{span}. Across: pages 0 to {columns}, of {} tokens.",
             shared.rows.len(),
@@ -359,7 +359,7 @@ impl Drawn {
         };
         let (layer, head) = scene.store.layer_and_head(shared.group, row.a).unwrap_or_default();
         let title =
-            format!("Layer {layer}, KV head {head}, tokens from {}", thousands(column * u64::from(shared.unit)));
+            format!("Layer {layer}, KV head {head}, tokens from {}", units::count(column * u64::from(shared.unit)));
         let (a, b) = (words(scene.store, a), words(other, b));
         response.on_hover_text_at_pointer(format!("{title}\nA: {a}\nB: {b}"));
     }
