@@ -76,6 +76,7 @@ impl Behavior<String> for Tiled<'_> {
             return UiResponse::None;
         };
         self.places.insert(pane.clone(), ui.max_rect());
+        ui.painter().rect_filled(ui.max_rect(), 0.0, ui.visuals().panel_fill);
         egui::Frame::new().inner_margin(6).show(ui, |ui| view.show(ui, &self.scene, self.acts));
         UiResponse::None
     }

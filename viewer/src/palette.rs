@@ -45,7 +45,7 @@ impl Pattern {
             Pattern::Rows => y % 4 < 1,
             Pattern::Columns => x % 4 < 1,
             Pattern::Grid => x % 5 < 1 || y % 5 < 1,
-            Pattern::Checks => (x / 3 + y / 3) % 2 == 0,
+            Pattern::Checks => (x / 3 + y / 3).is_multiple_of(2),
         }
     }
 }

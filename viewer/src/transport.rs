@@ -62,8 +62,10 @@ pub fn toggle(player: &mut Player) {
 fn scrub(ui: &mut egui::Ui, player: &mut Player) {
     let (events, done) = (player.store.chronicle.events, player.store.events_done());
     let ns = player.store.cursor.map_or(0, |at| at.ns).saturating_sub(player.store.chronicle.start_ns.unwrap_or(0));
+    let lost: u64 = player.store.chronicle.lost.items().iter().map(|lost| lost.what).sum();
+    let lost = if lost > 0 { format!(" · {lost} lost") } else { String::new() };
     let words = format!(
-        "step {} of {} · {:.3} s · event {done} of {events}",
+        "step {} of {} · {:.3} s · event {done} of {events}{lost}",
         player.store.state.step,
         player.store.chronicle.last_step,
         ns as f64 / 1e9,
@@ -89,5 +91,5 @@ fn scrub(ui: &mut egui::Ui, player: &mut Player) {
         player.follow = false;
         player.seek((share * events as f64).round() as u64);
     }
-    ui.label(words);
+    ui.add(egui::Label::new(words).truncate());
 }

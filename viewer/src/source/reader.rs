@@ -214,10 +214,10 @@ fn answer(trace: &mut Trace, request: Request) -> Reply {
         Request::Chunk(chunk) | Request::PageData { chunk, .. } => chunk,
         Request::State(_) => usize::MAX,
     };
-    if wanted >= trace.chunks().len() {
-        if let Err(error) = trace.refresh() {
-            return refused(request, &error.to_string());
-        }
+    if wanted >= trace.chunks().len()
+        && let Err(error) = trace.refresh()
+    {
+        return refused(request, &error.to_string());
     }
     match request {
         Request::Chunk(chunk) => {

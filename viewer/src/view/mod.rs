@@ -1,5 +1,6 @@
 //! Views: each a file, each shown as a tile. None knows another.
 
+mod axis;
 mod compare;
 mod device;
 mod inspector;

@@ -80,10 +80,10 @@ pub fn at_cursor(store: &Store) -> (&MemoryClasses, bool) {
     let (ended, step) = (after.checked_sub(1).and_then(|at| steps.get(at)), steps.get(after));
     // Only at a step's end: before it, further pages may come.
     let at_end = ended.is_some_and(|step| step.when.event + 1 == done);
-    if let Some(told) = memory.get(next).filter(|_| at_end) {
-        if step.is_none_or(|step| told.when.event < step.when.event) {
-            return (&told.what, true);
-        }
+    if let Some(told) = memory.get(next).filter(|_| at_end)
+        && step.is_none_or(|step| told.when.event < step.when.event)
+    {
+        return (&told.what, true);
     }
     let told_now = next.checked_sub(1).and_then(|at| memory.get(at)).is_some_and(|told| told.when.event + 1 == done);
     (&store.state.memory, told_now)

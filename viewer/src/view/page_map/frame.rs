@@ -3,6 +3,7 @@
 use super::lists::{ANCHORED, Held, PINNED};
 use super::zoom::{Fold, Zoom};
 use crate::store::{Place, Store};
+use crate::view::axis::{nice, positions};
 use crate::view::{Scene, Selection};
 use eframe::egui::{Align2, Color32, FontId, Painter, Pos2, Rect, Stroke, StrokeKind, vec2};
 
@@ -27,33 +28,6 @@ pub struct Frame<'a> {
     pub held: &'a Held<'a>,
     /// Text.
     pub ink: Color32,
-}
-
-/// The smallest of 1, 2 and 5 times a power of ten that is at least `least`.
-pub fn nice(least: f64) -> u64 {
-    let mut unit = 1u64;
-    loop {
-        for times in [1, 2, 5] {
-            let step = unit.saturating_mul(times);
-            if step as f64 >= least || step > u64::MAX / 10 {
-                return step;
-            }
-        }
-        unit = unit.saturating_mul(10);
-    }
-}
-
-/// A number with its thousands apart.
-pub fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let mut words = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            words.push(',');
-        }
-        words.push(digit);
-    }
-    words
 }
 
 impl Frame<'_> {
@@ -109,34 +83,8 @@ impl Frame<'_> {
 
     /// Positions of tokens below.
     pub fn below(&self, painter: &Painter) {
-        let size = f64::from(self.held.page_tokens);
-        let a_token = self.zoom.scale[0] / size;
-        let step = nice(72.0 / a_token);
-        let first = (self.zoom.corner[0].max(0.0) * size) as u64 / step * step;
-        let font = FontId::proportional(10.5);
-        let weak = self.ink.gamma_multiply(0.75);
-        let mut free = self.rect.left() - LEFT;
-        for at in (0..100).map(|n| first.saturating_add(step.saturating_mul(n))) {
-            let page = at as f64 / size;
-            let x = self.zoom.rect(self.rect, [page, page], [0.0, 0.0]).left();
-            if x > self.rect.right() + 1.0 {
-                break;
-            }
-            if x < self.rect.left() - 1.0 {
-                continue;
-            }
-            painter.vline(x, self.rect.bottom() + 1.0..=self.rect.bottom() + 4.0, Stroke::new(1.0, weak));
-            let words = thousands(at);
-            let half = words.len() as f32 * 3.0;
-            let middle = x.clamp(self.rect.left() - 40.0 + half, (self.rect.right() - half).max(self.rect.left()));
-            if middle - half > free {
-                let at = Pos2::new(middle, self.rect.bottom() + 5.0);
-                free = painter.text(at, Align2::CENTER_TOP, words, font.clone(), weak).right() + 6.0;
-            }
-        }
-        let at = Pos2::new(self.rect.center().x, self.rect.bottom() + BELOW);
-        let words = format!("position of a page's first token · a page is {} tokens", self.held.page_tokens);
-        painter.text(at, Align2::CENTER_BOTTOM, words, FontId::proportional(10.0), self.ink.gamma_multiply(0.6));
+        let columns = f64::from(self.rect.width()) / self.zoom.scale[0];
+        positions(painter, self.rect, self.zoom.corner[0], columns, self.held.page_tokens, self.ink);
     }
 
     /// Lanes above: where tokens are anchored, and where pinned.
@@ -198,19 +146,5 @@ impl Frame<'_> {
             painter.rect_stroke(place.expand(width), 1.0, Stroke::new(width + 2.0, back), StrokeKind::Middle);
             painter.rect_stroke(place.expand(width), 1.0, Stroke::new(width, accent), StrokeKind::Middle);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn steps_of_axes_are_round() {
-        for (least, step) in [(0.1, 1), (1.5, 2), (3.0, 5), (70.0, 100), (4_999.0, 5_000)] {
-            assert_eq!(nice(least), step);
-        }
-        assert!(nice(f64::INFINITY) > 0);
-        assert_eq!((thousands(999), thousands(1_234_567)), ("999".into(), "1,234,567".into()));
     }
 }

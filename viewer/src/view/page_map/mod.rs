@@ -16,12 +16,13 @@ mod tests;
 mod tip;
 mod zoom;
 
+use super::axis::thousands;
 use super::{Act, Scene, Table, View, not_in_this_trace};
 use crate::store::{Place, Store};
 use brightness::Brightness;
 use eframe::egui::{self, Color32, Pos2, Rect, RichText, Sense, TextureHandle, TextureOptions, vec2};
 use follow::Followed;
-use frame::{ABOVE, BELOW, Frame, LEFT, thousands};
+use frame::{ABOVE, BELOW, Frame, LEFT};
 use grid::{GONE, Ink};
 use lists::Held;
 use paint::Look;
@@ -133,9 +134,9 @@ impl PageMap {
                 }
             }
             ui.separator();
-            ui.label("Brightness");
+            let name = ui.label("Brightness");
             let combo = egui::ComboBox::from_id_salt("brightness").width(112.0).selected_text(mode.word());
-            combo.show_ui(ui, |ui| {
+            let shown = combo.show_ui(ui, |ui| {
                 for choice in Brightness::ALL {
                     let there = choice.in_trace(scene.store);
                     let word = choice.word();
@@ -146,6 +147,7 @@ impl PageMap {
                     }
                 }
             });
+            shown.response.labelled_by(name.id);
             if ui.add_enabled(self.zoom.is_some(), egui::Button::new("See all")).clicked() {
                 self.zoom = None;
             }
@@ -162,7 +164,7 @@ impl PageMap {
                         Dashes and lower lane: pinned ones. Notch: shared by several sequences.\nWhite flash: converted; \
                         red flash: evicted, in the last 6 steps.\nWheel: zoom · drag: pan · double click: see all · \
                         Shift and drag: brush · click: inspect · click on a label: look at that list.";
-            ui.label(RichText::new("upper half K, lower half V · what is what?").weak()).on_hover_text(keys);
+            ui.label(RichText::new("K above V · what is what?").weak()).on_hover_text(keys);
         });
         if mode != Brightness::None {
             ui.add(egui::Label::new(RichText::new(mode.meaning()).weak().small()).truncate());
@@ -352,11 +354,11 @@ impl PageMap {
             response.id.with("tip"),
             egui::PopupAnchor::Pointer,
         );
-        tip.gap(14.0).show(|ui| {
+        tip.gap(14.0).width(430.0).show(|ui| {
             egui::Grid::new("page").num_columns(2).spacing(vec2(10.0, 2.0)).show(ui, |ui| {
                 for (name, words) in lines {
                     ui.label(RichText::new(name).weak());
-                    ui.add(egui::Label::new(words).wrap());
+                    ui.add(egui::Label::new(words).extend());
                     ui.end_row();
                 }
             });

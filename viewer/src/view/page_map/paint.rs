@@ -84,7 +84,7 @@ impl Look<'_> {
                     continue;
                 }
                 visited += self.mix(self.fold.rows(line, rows, self.heads), seen.len(), &spans, &mut k, &mut v);
-                let middle = self.middle(line, height);
+                let middle = place.start.midpoint(place.end);
                 for y in place {
                     let from = if y < middle { &k } else { &v };
                     pixels[y * width..(y + 1) * width].copy_from_slice(from);
@@ -177,11 +177,6 @@ impl Look<'_> {
         from..to.saturating_sub(gap).max(from)
     }
 
-    fn middle(&self, line: usize, height: usize) -> usize {
-        let whole = (line as f64 + 0.5 - self.zoom.corner[1]) * self.zoom.scale[1];
-        whole.round().clamp(0.0, height as f64) as usize
-    }
-
     /// Gaps, patterns and marks of cells that are large enough.
     fn details(&self, pixels: &mut [Color32], size: [usize; 2], lines: Range<usize>) {
         let [width, height] = size;
@@ -195,7 +190,7 @@ impl Look<'_> {
         let rows = self.grid.rows();
         for line in lines {
             let down_pixels = self.line_pixels(line, height);
-            let middle = self.middle(line, height);
+            let middle = down_pixels.start.midpoint(down_pixels.end);
             for column in columns.clone() {
                 let (from, to) = (self.x(column, width), self.x(column + 1, width));
                 let across_pixels = from..to.saturating_sub(1).max(from);
@@ -235,11 +230,12 @@ impl Look<'_> {
         cell: Cell,
     ) {
         let patterns = self.ink.inks.patterns(cell.pair);
+        let from = [down.start, middle];
         let darker = self.ink.of(cell).map(|rgb| dim(color(rgb), 0.72));
         for y in down.clone() {
             let side = usize::from(y >= middle);
             for x in across.clone() {
-                if patterns[side].darker(x, y) {
+                if patterns[side].darker(x - across.start, y - from[side]) {
                     pixels[y * width + x] = darker[side];
                 }
             }

@@ -36,7 +36,8 @@ pub fn table(store: &Store, selection: &Selection) -> Option<Table> {
     for (row, pages) in held.pages.rows.iter().enumerate() {
         let Some((layer, head)) = store.layer_and_head(held.group, row) else { continue };
         let mut run: Option<(Range<u32>, Kind)> = None;
-        for (number, _) in (held.base()..).zip(pages) {
+        for at in 0..pages.len() {
+            let number = held.base().saturating_add(u32::try_from(at).unwrap_or(u32::MAX));
             let kind = kind(store, &held, row, number);
             match &mut run {
                 Some((numbers, known)) if *known == kind => numbers.end = number.saturating_add(1),

@@ -1,15 +1,16 @@
 //! What a tooltip says of a page.
 
 use super::brightness::newest_masses;
-use super::frame::thousands;
 use super::lists::Held;
 use crate::store::{Place, Store};
+use crate::view::axis::thousands;
 use kvarto::engine::SeqId;
 use kvarto::page::flags;
 use std::ops::Range;
 
-/// Most characters of a page's text.
-const MOST_TEXT: usize = 90;
+/// Most characters of a page's text, and of a line of it.
+const MOST_TEXT: usize = 100;
+const LINE_TEXT: usize = 52;
 
 /// The text of the page that was asked for last.
 #[derive(Default)]
@@ -93,8 +94,9 @@ pub fn lines(store: &Store, held: &Held<'_>, place: Place, text: &mut PageText) 
         }
     }
     let words = text.of(store, place.sequence, tokens, held.facts.logical);
-    if !words.is_empty() {
-        lines.push(("text", words.to_string()));
+    let letters: Vec<char> = words.chars().collect();
+    for (at, part) in letters.chunks(LINE_TEXT).enumerate() {
+        lines.push((if at == 0 { "text" } else { "" }, part.iter().collect()));
     }
     lines
 }

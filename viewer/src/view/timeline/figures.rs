@@ -26,8 +26,9 @@ pub struct KernelSums {
 }
 
 impl KernelSums {
-    fn bring_along(&mut self, chronicle: &Chronicle, facts: &Facts, done: u64) {
-        let samples = chronicle.kernels.until(|sample| sample.when.event >= done);
+    /// Takes in the times of all steps up to `step`: they are told after it.
+    fn bring_along(&mut self, chronicle: &Chronicle, facts: &Facts, step: u64) {
+        let samples = chronicle.kernels.until(|sample| sample.what.step > step);
         let same = self.samples <= samples.len() && self.stride == chronicle.kernels.stride();
         if !same || self.sums.len() != facts.kernels.len() + 1 {
             *self = KernelSums {
@@ -78,7 +79,7 @@ pub fn show(ui: &mut egui::Ui, scene: &Scene<'_>, facts: &Facts, sums: &mut Kern
             None => drop(ui.weak("Before the first step.")),
         }
         ui.add_space(4.0);
-        sums.bring_along(chronicle, facts, done);
+        sums.bring_along(chronicle, facts, scene.store.state.step);
         kernels(ui, scene, facts, sums);
     });
 }

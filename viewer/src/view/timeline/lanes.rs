@@ -197,8 +197,8 @@ impl Drawing<'_> {
             if right < 0.0 || left >= width as f64 {
                 continue;
             }
-            // Room between neighbours that are wide enough.
-            let right = if right >= left + 4.0 { right - 1.0 } else { right };
+            // A gap of one column between neighbours that are wide enough.
+            let (left, right) = if right >= left + 6.0 { (left + 1.0, right - 1.0) } else { (left, right) };
             for column in columns.iter_mut().take(right as usize + 1).skip(left as usize) {
                 if column.is_none_or(|(known, _)| value >= known) {
                     *column = Some((value, at));

@@ -1,15 +1,18 @@
 //! The window's contents: bars, tiles, and what becomes of views' wishes.
 
-use crate::export::{self, Kind};
-use crate::icons::{self, Icon};
+mod bars;
+mod export;
+mod sources;
+
+pub use sources::Opening;
+
 use crate::keys;
 use crate::layout::{self, Tiled};
-use crate::live::{Live, LiveOptions, LiveStatus};
+use crate::live::{Live, LiveOptions};
 use crate::palette::Palette;
 use crate::player::Player;
-use crate::samples;
 use crate::settings::Settings;
-use crate::source::{Connection, News, Wake};
+use crate::source::{Connection, Wake};
 use crate::transport;
 use crate::view::{self, Act, Scene, Selection, View};
 use eframe::egui;
@@ -20,17 +23,6 @@ use std::time::Duration;
 
 /// Time of a frame that events may take: the rest is for drawing.
 const EVENT_TIME: Duration = Duration::from_millis(5);
-
-/// What a trace is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opening {
-    /// To play it from its beginning.
-    Play,
-    /// To stay at its end while it grows.
-    Follow,
-    /// To stand still at its beginning.
-    Stand,
-}
 
 /// All of the window.
 pub struct App {
@@ -53,20 +45,13 @@ pub struct App {
     told_faults: usize,
     hover_now: Option<crate::store::Place>,
     tiles: BTreeMap<String, egui::Rect>,
-    picture_of: Option<Picture>,
+    picture_of: Option<export::Picture>,
     connection: Option<Connection>,
     live: Option<Live>,
     /// Traces of the live model that were opened.
     live_traces: usize,
     /// A step that is gone to once the trace was read so far.
     go_to: Option<u64>,
-}
-
-/// A picture of a view that is being taken.
-struct Picture {
-    view: String,
-    path: PathBuf,
-    receiver: std::sync::mpsc::Receiver<std::sync::Arc<egui::ColorImage>>,
 }
 
 impl App {
@@ -109,73 +94,12 @@ impl App {
         self.views.iter().map(|view| view.id()).collect()
     }
 
-    /// Opens a trace. What is wrong with it comes as a message.
-    pub fn open(&mut self, path: &Path, opening: Opening) {
-        self.open_as(path, None, opening);
-        self.settings.remember(path);
-    }
-
-    /// Opens a trace that comes with the program.
-    pub fn open_sample(&mut self, sample: Option<PathBuf>, opening: Opening) {
-        match sample {
-            Some(path) => self.open_as(&path, Some("sample"), opening),
-            None => self.messages.push("the sample cannot be unpacked into the temporary folder: open a file".into()),
-        }
-    }
-
-    fn open_as(&mut self, path: &Path, name: Option<&str>, opening: Opening) {
-        self.player.playing = opening != Opening::Stand;
-        self.player.follow = opening == Opening::Follow;
-        let name = name.map_or_else(|| path.display().to_string(), Into::into);
-        self.player.open(path, &name, self.wake.clone());
-        (self.selection, self.told_faults) = (Selection::default(), 0);
-    }
-
     /// Opens a second trace to compare with.
     pub fn compare(&mut self, path: &Path) {
         let mut other = Player::default();
         other.open(path, &path.display().to_string(), self.wake.clone());
         self.other = Some(other);
         layout::focus(&mut self.tree, "compare");
-    }
-
-    /// Loads a model and runs it.
-    pub fn start_live(&mut self, options: LiveOptions) {
-        (self.live, self.live_traces) = (None, 0);
-        match Live::start(options, self.wake.clone()) {
-            Ok(live) => self.live = Some(live),
-            Err(why) => self.messages.push(why),
-        }
-        layout::focus(&mut self.tree, "live");
-    }
-
-    /// What the model that runs here says of itself, if one does.
-    pub fn live_status(&self) -> Option<LiveStatus> {
-        self.live.as_ref().map(Live::status)
-    }
-
-    /// Attaches to a program that serves its events.
-    pub fn connect(&mut self, peer: &str) {
-        match Connection::open(peer, self.wake.clone()) {
-            Ok(connection) => self.connection = Some(connection),
-            Err(why) => self.messages.push(why),
-        }
-    }
-
-    /// Opens what a connection or a model that runs here has begun to write.
-    fn follow_others(&mut self) {
-        while let Some(news) = self.connection.as_ref().and_then(Connection::news) {
-            match news {
-                News::Ready(path) => self.open_as(&path, None, Opening::Follow),
-                News::Ended(why) => self.messages.push(why),
-            }
-        }
-        let Some(live) = &self.live else { return };
-        let traces = live.status().traces;
-        if let Some(newest) = traces.get(self.live_traces..).and_then(|new| new.last()).cloned() {
-            self.live_traces = traces.len();
-            self.open_as(&newest, Some("live"), Opening::Follow);
-        }
     }
 
     /// Does what flags of a window ask for.
@@ -324,140 +248,6 @@ impl App {
         }
     }
 
-    fn top(&mut self, ui: &mut egui::Ui) {
-        ui.add_space(3.0);
-        ui.horizontal_wrapped(|ui| {
-            let (mut wanted, mut sample) = (None, None);
-            ui.menu_button("Open", |ui| {
-                if ui.button("A file…   (Ctrl+O, or drop it here)").clicked() {
-                    self.path_line = Some(String::new());
-                    ui.close();
-                }
-                ui.separator();
-                if ui.button("The sample: Minima-KV at 4,000 tokens").clicked() {
-                    sample = Some(samples::minima());
-                    ui.close();
-                }
-                if ui.button("The sample: a chat with a fork").clicked() {
-                    sample = Some(samples::chat());
-                    ui.close();
-                }
-                ui.separator();
-                for path in &self.settings.recent {
-                    if ui.button(path.display().to_string()).clicked() {
-                        wanted = Some(path.clone());
-                        ui.close();
-                    }
-                }
-            });
-            if let Some(path) = wanted {
-                self.open(&path, Opening::Play);
-            }
-            if let Some(sample) = sample {
-                self.open_sample(sample, Opening::Play);
-            }
-            self.choices(ui);
-            ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
-                if ui.button("?").on_hover_text("Keys (H)").clicked() {
-                    self.help = !self.help;
-                }
-                if icons::button(ui, Icon::Contrast, "Light or dark", "Light or dark").clicked() {
-                    self.settings.dark = !self.settings.dark;
-                }
-                if icons::button(ui, Icon::Layout, "Usual layout", "The usual layout").clicked() {
-                    self.tree = layout::usual();
-                }
-                self.legend(ui);
-            });
-        });
-        if let Some(mut line) = self.path_line.take() {
-            let mut keep = true;
-            ui.horizontal(|ui| {
-                ui.label("Trace");
-                let edit = ui.add(egui::TextEdit::singleline(&mut line).desired_width(500.0).hint_text("a .kvtr file"));
-                edit.request_focus();
-                let entered = ui.input(|input| input.key_pressed(egui::Key::Enter));
-                if ui.button("Open").clicked() || entered {
-                    keep = false;
-                    self.open(Path::new(line.trim()), Opening::Play);
-                }
-                if ui.button("Compare with it").clicked() {
-                    keep = false;
-                    self.compare(Path::new(line.trim()));
-                }
-                if ui.button("Not").clicked() {
-                    keep = false;
-                }
-            });
-            self.path_line = keep.then_some(line);
-        }
-        ui.add_space(2.0);
-    }
-
-    fn choices(&mut self, ui: &mut egui::Ui) {
-        let store = &self.player.store;
-        let title = store.header.model.as_ref().map_or(store.header.command.clone(), |model| model.name.clone());
-        ui.strong(format!("{title} · {}", store.header.profile)).on_hover_text(&store.name);
-        let name = self.selection.sequence.map_or("no sequence".into(), |s| format!("sequence {}", s.0));
-        let sequences = egui::ComboBox::from_id_salt("sequence").selected_text(name).show_ui(ui, |ui| {
-            for (sequence, held) in &store.state.sequences {
-                let fork = store.chronicle.lineage.of(*sequence).and_then(|life| life.from);
-                let from = fork.map_or(String::new(), |(from, at)| format!(", forked from {} at {at}", from.0));
-                let words = format!("sequence {}: {} tokens{from}", sequence.0, held.logical);
-                ui.selectable_value(&mut self.selection.sequence, Some(*sequence), words);
-            }
-        });
-        icons::name_choice(&sequences, "Sequence");
-        if store.state.groups.len() > 1 {
-            let words = format!("group {}", self.selection.group);
-            let groups = egui::ComboBox::from_id_salt("group").selected_text(words).show_ui(ui, |ui| {
-                for (group, facts) in store.state.groups.iter().enumerate() {
-                    let kind = store.header.groups.get(group).map_or("", |header| header.kind.as_str());
-                    let words = format!("group {group}: {} layers, {kind}", facts.layers.len());
-                    ui.selectable_value(&mut self.selection.group, group, words);
-                }
-            });
-            icons::name_choice(&groups, "Cache group");
-        }
-    }
-
-    fn legend(&self, ui: &mut egui::Ui) {
-        let palette = self.palette();
-        let mut formats: Vec<&str> = self.player.store.chronicle.formats.iter().collect();
-        formats.sort_unstable_by(|a, b| b.cmp(a));
-        for format in formats.into_iter().take(12) {
-            ui.label(egui::RichText::new(format).small());
-            let (rect, _) = ui.allocate_exact_size(egui::vec2(16.0, 12.0), egui::Sense::hover());
-            let painter = ui.painter_at(rect);
-            painter.rect_filled(rect, 0.0, palette.format(format));
-            let (pattern, dark) = (palette.pattern(format), crate::palette::dim(palette.format(format), 0.7));
-            for y in 0..12 {
-                for x in (0..16).filter(|x| pattern.darker(*x, y)) {
-                    let at = rect.min + egui::vec2(x as f32, y as f32);
-                    painter.rect_filled(egui::Rect::from_min_size(at, egui::vec2(1.0, 1.0)), 0.0, dark);
-                }
-            }
-        }
-    }
-
-    fn notices(&mut self, ui: &mut egui::Ui) {
-        let mut gone = None;
-        for (at, message) in self.messages.iter().enumerate().rev().take(4) {
-            ui.horizontal(|ui| {
-                if icons::button(ui, Icon::Close, "Close message", "Close").clicked() {
-                    gone = Some(at);
-                }
-                ui.add(egui::Label::new(egui::RichText::new(message).color(ui.visuals().warn_fg_color)).truncate());
-            });
-        }
-        if let Some(at) = gone {
-            self.messages.remove(at);
-        }
-        if self.messages.len() > 4 {
-            ui.weak(format!("and {} more", self.messages.len() - 4));
-        }
-    }
-
     fn tiles(&mut self, ui: &mut egui::Ui) {
         let (mut acts, mut export) = (Vec::new(), None);
         let palette = self.palette();
@@ -523,39 +313,5 @@ impl App {
                 }
             }
         }
-    }
-
-    fn export(&mut self, view: &str, kind: Kind, context: &egui::Context) {
-        let path = export::fresh_name(view, self.player.store.state.step, kind);
-        match kind {
-            Kind::Csv => {
-                let written = match self.table(view) {
-                    Some(table) => export::write_csv(&table, &path),
-                    None => Err(format!("{view} shows nothing that is a table")),
-                };
-                self.messages.push(written.map_or_else(|why| why, |()| format!("{} was written", path.display())));
-            }
-            Kind::Png => {
-                let (sender, receiver) = std::sync::mpsc::channel();
-                self.picture_of = Some(Picture { view: view.into(), path, receiver });
-                let wake = self.wake.clone();
-                context.request_screenshot(move |image| {
-                    // Nobody waits for it where the program has ended.
-                    let _ = sender.send(image);
-                    wake();
-                });
-            }
-        }
-    }
-
-    fn save_picture(&mut self, context: &egui::Context) {
-        let Some(image) = self.picture_of.as_ref().and_then(|picture| picture.receiver.try_recv().ok()) else { return };
-        let Some(Picture { view, path, .. }) = self.picture_of.take() else { return };
-        let part = match self.tiles.get(&view) {
-            Some(tile) => image.region(tile, Some(context.pixels_per_point())),
-            None => (*image).clone(),
-        };
-        let written = export::write_png(part.size, part.as_raw(), &path);
-        self.messages.push(written.map_or_else(|why| why, |()| format!("{} was written", path.display())));
     }
 }
