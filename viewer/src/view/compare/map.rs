@@ -321,7 +321,8 @@ impl Drawn {
     fn image(&self, ui: &mut egui::Ui, scene: &Scene<'_>, other: &Store, acts: &mut Vec<Act>) {
         let shared = &self.plan.shared;
         let rows = shared.rows.len().max(1);
-        let height = (rows as f32 * 10.0).clamp(24.0, 240.0);
+        let most = (ui.clip_rect().height() * 0.4).max(240.0);
+        let height = (rows as f32 * 10.0).clamp(24.0, most);
         let (rect, response) = ui.allocate_exact_size(vec2(ui.available_width(), height), egui::Sense::click());
         let whole = Rect::from_min_max(pos2(0.0, 0.0), pos2(1.0, 1.0));
         ui.painter().image(self.texture.id(), rect, whole, Color32::WHITE);
