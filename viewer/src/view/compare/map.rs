@@ -1,5 +1,5 @@
-//! The difference map: lists of pages down, pages across, a texel a page or several. It is gone through in parts, so that
-//! no frame takes long, however many pages there are.
+//! The difference map: lists of pages down, pages across, a texel a page or several. It is gone through in parts, so
+//! that no frame takes long, however many pages there are.
 
 use super::super::{Act, Scene};
 use super::rows::{Row, Shared};

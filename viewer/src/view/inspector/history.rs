@@ -127,8 +127,8 @@ impl History {
     }
 }
 
-/// The sequence and those that it was forked from where they had the place, newest first, each with the event from which
-/// on it was the owner.
+/// The sequence and those that it was forked from where they had the place, newest first, each with the event from
+/// which on it was the owner.
 fn owners(store: &Store, place: Place) -> Vec<(SeqId, u64)> {
     let first = u64::from(place.number) * u64::from(store.page_tokens(place.group));
     let mut owners = Vec::new();
