@@ -15,7 +15,6 @@ pub mod icons;
 pub mod keys;
 pub mod layout;
 pub mod live;
-pub mod numbers;
 pub mod offscreen;
 pub mod palette;
 pub mod pictures;

@@ -146,7 +146,7 @@ fn figures_are_of_both_and_differ() {
     assert_eq!(figure(&app, "Pages"), ["72", "72", "the same"]);
     assert_eq!(figure(&app, "Conversions so far"), ["36", "36", "the same"]);
     // 36 pages of 1 500 bytes and 36 of 700, or 400.
-    assert_eq!(figure(&app, "Bytes of pages"), ["77.34 KiB", "66.80 KiB", "+10.55 KiB (+16 %)"]);
+    assert_eq!(figure(&app, "Bytes of pages"), ["77.3 KiB", "66.8 KiB", "+10.5 KiB (+16 %)"]);
     assert_eq!(figure(&app, "Median decode step"), ["3.000 ms", "2.000 ms", "+1.000 ms (+50 %)"]);
     let early = two("early", B, 1);
     assert_eq!(figure(&early, "Conversions so far"), ["0", "0", "the same"]);
@@ -189,7 +189,7 @@ fn shapes_that_differ_are_said() {
         assert!(shown.query_by_label(words).is_some(), "{words}");
     }
     // Two pages of A stand beside one of B: 1 500 + 700 bytes beside 1 500 or 400.
-    assert!(shown.query_by_label("A takes up to 1,800 B more").is_some());
+    assert!(shown.query_by_label("A takes up to 1.76 KiB more").is_some());
 }
 
 /// Where the map is: below its line of words.

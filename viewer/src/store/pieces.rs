@@ -1,5 +1,5 @@
-//! Tokens' pieces joined to a text that can be shown: characters that span pieces come out whole, what has no shape of its
-//! own is named, and every byte of the text belongs to a token.
+//! Tokens' pieces joined to a text that can be shown: characters that span pieces come out whole, what has no shape of
+//! its own is named, and every byte of the text belongs to a token.
 
 use kvarto::engine::TokenPiece;
 use std::fmt::Write;
@@ -18,8 +18,8 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// Takes the text that a sequence has now. The answer is how many bytes of the text before have stayed. Tokens of equal
-    /// id and length are taken for equal.
+    /// Takes the text that a sequence has now. The answer is how many bytes of the text before have stayed. Tokens of
+    /// equal id and length are taken for equal.
     pub fn update(&mut self, pieces: &[Option<&TokenPiece>]) -> usize {
         let same = self.known.iter().zip(pieces).take_while(|(known, piece)| **known == key(**piece)).count();
         if same == self.known.len() && same == pieces.len() {

@@ -63,7 +63,7 @@ pub fn show(ui: &mut egui::Ui, scene: &Scene<'_>, other: &Store, curves: &mut [C
     let unit =
         |mib: f64| if mib != 0.0 && mib.abs() < 10.0 { format!("{mib:.2} MiB") } else { format!("{mib:.0} MiB") };
     let plot = Plot::new("curves")
-        .height(210.0)
+        .height((ui.clip_rect().height() * 0.3).max(210.0))
         .include_y(0.0)
         .allow_scroll(false)
         .allow_drag(false)

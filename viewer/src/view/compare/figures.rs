@@ -2,8 +2,8 @@
 
 use super::super::Scene;
 use super::{color, rows};
-use crate::numbers::{bytes, thousands};
 use crate::store::{Change, Store};
+use crate::units::{self, bytes};
 use eframe::egui;
 use kvarto::engine::SeqId;
 
@@ -129,7 +129,7 @@ pub fn show(ui: &mut egui::Ui, scene: &Scene<'_>, sides: &[Figures; 2]) {
             ui.end_row();
         }
     });
-    ui.weak(format!("Decode steps: the newest {} at most, host time.", thousands(MEDIAN_OF as u64)));
+    ui.weak(format!("Decode steps: the newest {} at most, host time.", units::count(MEDIAN_OF as u64)));
 }
 
 /// Name, A, B and the difference of each figure, with units.
@@ -145,7 +145,7 @@ pub fn lines(sides: &[Figures; 2]) -> Vec<[String; 4]> {
 
 fn words(value: f64, unit: Unit) -> String {
     match unit {
-        Unit::Count => thousands(value.max(0.0) as u64),
+        Unit::Count => units::count(value.max(0.0) as u64),
         Unit::Bytes => bytes(value.max(0.0) as u64),
         Unit::Bits => format!("{value:.3} bits"),
         Unit::Milliseconds => format!("{value:.3} ms"),
@@ -174,7 +174,7 @@ mod tests {
     fn differences_have_signs_units_and_shares() {
         assert_eq!(change(3.0, 4.0, Unit::Count), "-1 (-25 %)");
         assert_eq!(change(1.02, 1.0, Unit::Milliseconds), "+0.020 ms (+2.0 %)");
-        assert_eq!(change(20_480.0, 0.0, Unit::Bytes), "+20.00 KiB");
+        assert_eq!(change(20_480.0, 0.0, Unit::Bytes), "+20.0 KiB");
         assert_eq!(change(4.0, 4.0, Unit::Bits), "the same");
     }
 

@@ -1,10 +1,10 @@
-//! The difference map: lists of pages down, pages across, a texel a page or several. It is gone through in parts, so that
-//! no frame takes long, however many pages there are.
+//! The difference map: lists of pages down, pages across, a texel a page or several. It is gone through in parts, so
+//! that no frame takes long, however many pages there are.
 
 use super::super::{Act, Scene};
 use super::rows::{Row, Shared};
-use crate::numbers::{bytes, thousands};
 use crate::store::{Place, Store};
+use crate::units::{self, bytes};
 use eframe::egui::{self, Color32, ColorImage, Rect, TextureHandle, TextureOptions, pos2, vec2};
 use kvarto::engine::{Formats, PageFacts};
 use kvarto::trace::StoredPage;
@@ -308,7 +308,7 @@ impl Drawn {
         let (first, last) = (lists(shared.rows.first()), lists(shared.rows.last()));
         let span =
             first.zip(last).map_or(String::new(), |((first, _), (last, _))| format!(", layers {first} to {last}"));
-        let columns = thousands(shared.columns.saturating_sub(1));
+        let columns = units::count(shared.columns.saturating_sub(1));
         let words = format!(
             "Down: {} lists of layers and KV heads{span}. Across: pages 0 to {columns}, of {} tokens.",
             shared.rows.len(),
@@ -321,7 +321,8 @@ impl Drawn {
     fn image(&self, ui: &mut egui::Ui, scene: &Scene<'_>, other: &Store, acts: &mut Vec<Act>) {
         let shared = &self.plan.shared;
         let rows = shared.rows.len().max(1);
-        let height = (rows as f32 * 10.0).clamp(24.0, 240.0);
+        let most = (ui.clip_rect().height() * 0.4).max(240.0);
+        let height = (rows as f32 * 10.0).clamp(24.0, most);
         let (rect, response) = ui.allocate_exact_size(vec2(ui.available_width(), height), egui::Sense::click());
         let whole = Rect::from_min_max(pos2(0.0, 0.0), pos2(1.0, 1.0));
         ui.painter().image(self.texture.id(), rect, whole, Color32::WHITE);
@@ -359,7 +360,7 @@ impl Drawn {
         };
         let (layer, head) = scene.store.layer_and_head(shared.group, row.a).unwrap_or_default();
         let title =
-            format!("Layer {layer}, KV head {head}, tokens from {}", thousands(column * u64::from(shared.unit)));
+            format!("Layer {layer}, KV head {head}, tokens from {}", units::count(column * u64::from(shared.unit)));
         let (a, b) = (words(scene.store, a), words(other, b));
         response.on_hover_text_at_pointer(format!("{title}\nA: {a}\nB: {b}"));
     }

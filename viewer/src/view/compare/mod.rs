@@ -6,9 +6,9 @@ mod map;
 mod rows;
 
 use super::{Act, Scene, Table, View};
-use crate::numbers::thousands;
 use crate::samples;
 use crate::store::Store;
+use crate::units;
 use eframe::egui::{self, Color32};
 use std::path::{Path, PathBuf};
 
@@ -140,7 +140,7 @@ fn head(ui: &mut egui::Ui, scene: &Scene<'_>, other: &Store, acts: &mut Vec<Act>
             ui.strong(format!("{letter}: {}", name(store))).on_hover_text(&store.name);
             let file = Path::new(&store.name).file_name().map_or(store.name.clone(), |file| file.display().to_string());
             ui.weak(file);
-            let (step, last) = (thousands(store.state.step), thousands(store.chronicle.last_step));
+            let (step, last) = (units::count(store.state.step), units::count(store.chronicle.last_step));
             ui.label(format!("at step {step} of {last}"));
             if store.scanned < 1.0 {
                 ui.weak(format!("being read: {:.0} %", store.scanned * 100.0));

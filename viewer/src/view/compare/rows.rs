@@ -1,8 +1,8 @@
 //! Which lists of pages two traces have in common, and how their shapes differ.
 
 use super::super::Scene;
-use crate::numbers::thousands;
 use crate::store::Store;
+use crate::units;
 use kvarto::engine::SeqId;
 
 /// A list of pages in both traces.
@@ -72,7 +72,7 @@ pub fn differences(scene: &Scene<'_>, other: &Store, shared: &Shared) -> Vec<Str
     let mut words = Vec::new();
     let mut differ = |what: &str, [a, b]: [u64; 2]| {
         if a != b {
-            words.push(format!("They differ in {what}: A has {}, B has {}.", thousands(a), thousands(b)));
+            words.push(format!("They differ in {what}: A has {}, B has {}.", units::count(a), units::count(b)));
         }
     };
     let group_b = shared.rows.first().map_or(0, |row| row.b.0);

@@ -2,8 +2,8 @@
 
 use super::super::Scene;
 use super::section;
-use crate::numbers::thousands;
 use crate::store::Place;
+use crate::units;
 use eframe::egui::{self, Color32, ColorImage, TextureHandle, TextureOptions};
 use kvarto::engine::PageFacts;
 use kvarto::format::{FormatRegistry, Layout, Per};
@@ -103,7 +103,7 @@ impl Bits {
             }
             if map.padding > 0 {
                 ui.label(
-                    egui::RichText::new(format!("black: {} bits of padding", thousands(map.padding as u64))).small(),
+                    egui::RichText::new(format!("black: {} bits of padding", units::count(map.padding as u64))).small(),
                 );
             }
         });
@@ -135,7 +135,7 @@ fn draw(context: &egui::Context, formats: &FormatRegistry, key: &Key) -> Result<
     let caption = format!(
         "{} {format}: {} B, {:.3} bits a value, {} bits a row",
         side.as_str().to_uppercase(),
-        thousands(layout.page_bytes() as u64),
+        units::count(layout.page_bytes() as u64),
         layout.resident_bits_per_value(),
         map.row_bits
     );
@@ -165,7 +165,7 @@ impl Map {
                     own(layout.position(plane, token, channel), spec.bits, plane, token, channel);
                 }
             }
-            let all = thousands(u64::from(spec.bits) * (tokens * channels) as u64);
+            let all = units::count(u64::from(spec.bits) * (tokens * channels) as u64);
             planes.push((spec.name, format!("{} a value, {all} bits", spec.bits)));
         }
         for (scalar, spec) in layout.scalars.iter().enumerate() {
@@ -175,7 +175,7 @@ impl Map {
                 own(layout.scalar_position(scalar, token, channel), spec.bits, plane, token, channel);
                 count += u64::from(spec.bits);
             }
-            planes.push((spec.name, format!("{} {}, {} bits", spec.bits, per(spec.per), thousands(count))));
+            planes.push((spec.name, format!("{} {}, {} bits", spec.bits, per(spec.per), units::count(count))));
         }
         let padding = owners.iter().filter(|owner| owner.plane == PADDING).count();
         Map { owners, row_bits, planes, padding }

@@ -1,9 +1,9 @@
 //! What is known of a page, in words and units.
 
 use super::super::Scene;
-use crate::numbers::{bytes, thousands};
 use crate::palette::{Palette, dim};
 use crate::store::{Place, Store};
+use crate::units;
 use eframe::egui;
 use kvarto::engine::PageFacts;
 use kvarto::page::flags;
@@ -66,7 +66,7 @@ pub fn lines(store: &Store, place: Place, page: &PageFacts) -> Vec<(&'static str
     let filled = filled(store, place);
     let tokens = match filled {
         0 => format!("none of {size} filled"),
-        n => format!("{} to {}, {n} of {size} filled", thousands(first), thousands(first + n - 1)),
+        n => format!("{} to {}, {n} of {size} filled", units::count(first), units::count(first + n - 1)),
     };
     let values = store
         .header
@@ -84,14 +84,14 @@ pub fn lines(store: &Store, place: Place, page: &PageFacts) -> Vec<(&'static str
     let mut lines = vec![
         ("Tokens", tokens),
         ("Formats", format!("K {}, V {}", page.formats.0, page.formats.1)),
-        ("Bytes", format!("{}{each}", bytes(page.bytes))),
+        ("Bytes", format!("{} B{each}", units::count(page.bytes))),
         ("State", words_of(page.flags)),
         ("Owners", owners),
         ("Marks", marks(store, place, first..first + size)),
         ("Slots", format!("K {}, V {}, in segment group {}", page.slots[0], page.slots[1], page.segment_group)),
         (
             "Descriptor",
-            format!("number {}, generation {}", thousands(page.page.into()), thousands(page.generation.into())),
+            format!("number {}, generation {}", units::count(page.page.into()), units::count(page.generation.into())),
         ),
     ];
     if let Some((rms, largest)) = fault(store, page) {

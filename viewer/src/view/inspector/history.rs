@@ -2,8 +2,8 @@
 
 use super::super::{Act, Table};
 use super::section;
-use crate::numbers::{bytes, thousands};
 use crate::store::{At, Change, PageChange, Place, Store};
+use crate::units;
 use eframe::egui;
 use kvarto::engine::SeqId;
 
@@ -74,7 +74,7 @@ impl History {
         section(ui, "History", &format!("{past} changes up to here, {after} after · click to go there"));
         let forgotten = store.chronicle.changes.forgotten();
         if forgotten > 0 {
-            ui.weak(format!("The oldest {} changes of the trace were forgotten.", thousands(forgotten)));
+            ui.weak(format!("The oldest {} changes of the trace were forgotten.", units::count(forgotten)));
         }
         if self.lines.is_empty() {
             ui.weak("The trace tells no change of this page.");
@@ -127,8 +127,8 @@ impl History {
     }
 }
 
-/// The sequence and those that it was forked from where they had the place, newest first, each with the event from which
-/// on it was the owner.
+/// The sequence and those that it was forked from where they had the place, newest first, each with the event from
+/// which on it was the owner.
 fn owners(store: &Store, place: Place) -> Vec<(SeqId, u64)> {
     let first = u64::from(place.number) * u64::from(store.page_tokens(place.group));
     let mut owners = Vec::new();
@@ -154,7 +154,7 @@ fn seconds(store: &Store, line: &At<PageChange>) -> f64 {
 
 fn when(store: &Store, line: &At<PageChange>) -> String {
     step(store, line)
-        .map_or_else(|| format!("{:.3} s", seconds(store, line)), |step| format!("step {}", thousands(step)))
+        .map_or_else(|| format!("{:.3} s", seconds(store, line)), |step| format!("step {}", units::count(step)))
 }
 
 fn word(change: &PageChange) -> &'static str {
@@ -171,10 +171,10 @@ fn words(store: &Store, change: &PageChange) -> String {
     let from = change.from.map_or(String::new(), |from| format!("{} to ", pair(from)));
     let reason = store.chronicle.reasons.at(change.reason);
     format!(
-        "{} {from}{} · {reason} · {} · generation {}",
+        "{} {from}{} · {reason} · {} B · generation {}",
         word(change),
         pair(change.formats),
-        bytes(change.bytes),
+        units::count(change.bytes),
         change.generation
     )
 }

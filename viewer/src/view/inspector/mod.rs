@@ -7,8 +7,8 @@ mod values;
 mod words;
 
 use super::{Act, Scene, Table, View};
-use crate::numbers::thousands;
 use crate::store::{Place, Store};
+use crate::units;
 use eframe::egui;
 use kvarto::engine::PageFacts;
 
@@ -140,7 +140,7 @@ fn first_page(scene: &Scene<'_>) -> Option<Place> {
 /// Names the page; buttons for its neighbours.
 fn head(ui: &mut egui::Ui, store: &Store, place: Place, acts: &mut Vec<Act>) {
     ui.horizontal_wrapped(|ui| {
-        let number = thousands(place.number.into());
+        let number = units::count(place.number.into());
         match store.layer_and_head(place.group, place.row) {
             Some((layer, head)) => ui.heading(format!("Layer {layer} · KV head {head} · page {number}")),
             None => ui.heading(format!("List {} · page {number}", place.row)),

@@ -3,9 +3,9 @@
 use super::super::{Act, Scene};
 use super::bits::per;
 use super::{facts, section};
-use crate::numbers::thousands;
 use crate::palette::Palette;
 use crate::store::{Place, Store};
+use crate::units;
 use eframe::egui::{self, Color32, ColorImage, TextureHandle, TextureOptions};
 use kvarto::engine::{Event, PageFacts};
 use kvarto::format::{FormatRegistry, mask};
@@ -154,7 +154,7 @@ impl Values {
                 });
             }
         });
-        let title = format!("Bytes ({})", thousands(self.bytes.len() as u64));
+        let title = format!("Bytes ({})", units::count(self.bytes.len() as u64));
         egui::CollapsingHeader::new(title).id_salt("bytes").show(ui, |ui| {
             let height = ui.text_style_height(&egui::TextStyle::Monospace);
             let row = if ui.available_width() > 420.0 { 16 } else { 8 };

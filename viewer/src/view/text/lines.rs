@@ -3,9 +3,9 @@
 use super::super::{Act, Scene};
 use super::tint::Choice;
 use super::{Text, tint};
-use crate::numbers::thousands;
 use crate::palette::{Palette, Pattern};
 use crate::store::Place;
+use crate::units;
 use eframe::egui::text::{CCursor, LayoutJob};
 use eframe::egui::{self, Color32, ColorImage, Galley, Pos2, Rect, Stroke, StrokeKind, TextureOptions, pos2, vec2};
 use kvarto::engine::SeqId;
@@ -248,7 +248,7 @@ impl Text {
             let id = self.ids.get(token).copied().flatten().map_or("not told".into(), |id| id.to_string());
             let piece = self.joined.text().get(self.joined.range(token)).unwrap_or_default();
             ui.strong(format!("\"{}\"", piece.trim_end_matches('\n')));
-            ui.label(format!("position {}, token id {id}", thousands(token as u64)));
+            ui.label(format!("position {}, token id {id}", units::count(token as u64)));
             match scene.store.page_at(place) {
                 Some(page) => ui.label(format!("page {}: K {}, V {}", place.number, page.formats.0, page.formats.1)),
                 None => ui.label(format!("page {}: not resident", place.number)),

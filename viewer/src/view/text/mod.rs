@@ -6,10 +6,10 @@ mod lines;
 mod tint;
 
 use super::{Act, Scene, Table, View, not_in_this_trace};
-use crate::numbers::thousands;
 use crate::palette::{Palette, Pattern};
 use crate::store::pieces::Joined;
 use crate::store::{Place, Store};
+use crate::units;
 use eframe::egui;
 use kvarto::engine::SeqId;
 use std::collections::BTreeMap;
@@ -196,14 +196,14 @@ impl Text {
                     ui.label(egui::RichText::new("Reads: not in this trace up to here").small());
                 }
                 (Some(step), Choice::Mass) => {
-                    let words = format!("Attention of a page in step {}, mean of {list}:", thousands(step));
+                    let words = format!("Attention of a page in step {}, mean of {list}:", units::count(step));
                     ui.label(egui::RichText::new(words).small());
                     key(ui, palette, palette.ramp(0.0), Pattern::Solid, "0 %");
                     key(ui, palette, palette.ramp(0.5), Pattern::Solid, &format!("{:.2} %", self.shares.most * 50.0));
                     key(ui, palette, palette.ramp(1.0), Pattern::Solid, &format!("{:.2} %", self.shares.most * 100.0));
                 }
                 (Some(step), _) => {
-                    let words = format!("Read in step {} by {list}:", thousands(step));
+                    let words = format!("Read in step {} by {list}:", units::count(step));
                     ui.label(egui::RichText::new(words).small());
                     key(ui, palette, palette.gone(), Pattern::Solid, "none");
                     key(ui, palette, palette.ramp(0.5), Pattern::Solid, "half of them");
@@ -213,7 +213,7 @@ impl Text {
         });
         let left_out = scene.store.chronicle.lineage.left_out();
         if left_out > 0 {
-            ui.weak(format!("The trace has {} tokens more than are kept.", thousands(left_out)));
+            ui.weak(format!("The trace has {} tokens more than are kept.", units::count(left_out)));
         }
     }
 }
