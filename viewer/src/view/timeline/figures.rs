@@ -1,7 +1,7 @@
 //! Figures of the step at the cursor, of all steps so far, and kernels by their time.
 
 use super::facts::{Bar, Facts, STALL};
-use super::lanes;
+use super::looks;
 use crate::store::{At, Chronicle};
 use crate::units;
 use crate::view::Scene;
@@ -194,7 +194,7 @@ fn kernels(ui: &mut egui::Ui, scene: &Scene<'_>, facts: &Facts, sums: &KernelSum
                 continue;
             }
             let (rect, _) = ui.allocate_exact_size(Vec2::new(12.0, 12.0), Sense::hover());
-            ui.painter().rect_filled(rect, 2.0, lanes::kernel(scene.palette, place));
+            ui.painter().rect_filled(rect, 2.0, looks::kernel(scene.palette, place));
             ui.label(name);
             right(ui, units::count(*dispatches));
             right(ui, units::nanoseconds(*ns));

@@ -1,11 +1,13 @@
 //! Lanes: bars and curves over time, a column of points wide each, whatever the number of steps.
 
 use super::facts::{Bar, Facts};
+use super::looks;
+use super::picture::{Picture, Words};
 use crate::palette::Palette;
 use crate::plotting;
 use crate::store::{At, Chronicle};
 use crate::units;
-use eframe::egui::{Align2, Color32, FontId, Mesh, Painter, Pos2, Rect, Shape, Stroke, Vec2};
+use eframe::egui::{Align2, Color32, Mesh, Painter, Pos2, Rect, Shape, Stroke, Vec2};
 use kvarto::engine::StepFacts;
 use std::sync::Arc;
 
@@ -46,39 +48,6 @@ impl Kind {
     }
 }
 
-/// Colours of steps.
-pub fn step_color(palette: Palette, bar: &Bar) -> Color32 {
-    match bar {
-        Bar { stalled: true, .. } => palette.alarm(),
-        Bar { prefill: true, .. } => prefill(palette),
-        _ => decode(palette),
-    }
-}
-
-/// The colour of steps that decode.
-pub fn decode(palette: Palette) -> Color32 {
-    if palette.dark { Color32::from_rgb(0x4f, 0x93, 0xd1) } else { Color32::from_rgb(0x2f, 0x74, 0xb5) }
-}
-
-/// The colour of steps in which a sequence has several rows.
-pub fn prefill(palette: Palette) -> Color32 {
-    if palette.dark { Color32::from_rgb(0xb3, 0xa4, 0xd6) } else { Color32::from_rgb(0x9b, 0x86, 0xbd) }
-}
-
-/// The colour of a kernel by its place among all, longest first.
-pub fn kernel(palette: Palette, place: usize) -> Color32 {
-    const HUES: [[u8; 3]; 7] = [
-        [0x5a, 0x7f, 0xa8],
-        [0xe6, 0x9f, 0x00],
-        [0x00, 0x9e, 0x73],
-        [0xcc, 0x79, 0xa7],
-        [0x9a, 0xc8, 0xe6],
-        [0xb0, 0x74, 0x5a],
-        [0xc9, 0xc2, 0x5a],
-    ];
-    HUES.get(place).map_or(palette.other(4), |[r, g, b]| Color32::from_rgb(*r, *g, *b))
-}
-
 /// What is drawn: the trace, and which part of it where.
 pub struct Drawing<'a> {
     /// Steps.
@@ -93,37 +62,6 @@ pub struct Drawing<'a> {
     pub range: (f64, f64),
     /// Where lanes lie, their names to the left of it.
     pub rect: Rect,
-}
-
-/// What lanes come to, but for the axis: kept while nothing of it changes.
-#[derive(Default)]
-pub struct Picture {
-    shapes: Vec<Shape>,
-    /// Laid out in each frame, since fonts may be packed anew.
-    words: Vec<Words>,
-}
-
-struct Words {
-    at: Pos2,
-    align: Align2,
-    text: String,
-    size: f32,
-    color: Color32,
-    /// What lies below them, so that they can be read over bars.
-    ground: Color32,
-}
-
-impl Picture {
-    /// Draws it.
-    pub fn paint(&self, painter: &Painter) {
-        painter.extend(self.shapes.iter().cloned());
-        for Words { at, align, text, size, color, ground } in &self.words {
-            let galley = painter.layout_no_wrap(text.clone(), FontId::proportional(*size), *color);
-            let place = align.anchor_size(*at, galley.size());
-            painter.rect_filled(place.expand2(Vec2::new(2.0, 0.0)), 2.0, ground.gamma_multiply(0.75));
-            painter.galley(place.min, galley, *color);
-        }
-    }
 }
 
 /// The tallest bar of each column of points: its value and the place of its step.
@@ -248,7 +186,7 @@ impl Drawing<'_> {
         let bars = rect.with_max_y(rect.bottom() - 2.0 * STRIP - 1.0);
         let share = |ns: f64| (ns.max(1.0).log10() - low) / (high - low);
         let facts = self.facts;
-        picture.shapes.push(self.bars(bars, &columns, share, |at| step_color(self.palette, &facts.bars[at])));
+        picture.shapes.push(self.bars(bars, &columns, share, |at| looks::step(self.palette, &facts.bars[at])));
         let ink = self.palette.ink();
         for power in (low as i32 + 1)..=(high.floor() as i32) {
             let ns = 10f64.powi(power);
@@ -319,7 +257,7 @@ impl Drawing<'_> {
                 let left = rect.left() + at as f32;
                 let right = (rect.left() + end as f32).min(rect.right());
                 let bar = Rect::from_min_max(Pos2::new(left, top), Pos2::new(right, bottom));
-                mesh.add_colored_rect(bar, kernel(self.palette, place));
+                mesh.add_colored_rect(bar, looks::kernel(self.palette, place));
                 bottom = top;
             }
             at = end;

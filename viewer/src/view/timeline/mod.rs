@@ -3,6 +3,8 @@
 mod facts;
 mod figures;
 mod lanes;
+mod looks;
+mod picture;
 
 use super::{Act, Scene, Table, View, not_in_this_trace};
 use crate::plotting;
@@ -10,7 +12,8 @@ use crate::store::Store;
 use eframe::egui::{self, Color32, Rect, Sense, UiBuilder, Vec2};
 use facts::{Extent, Facts};
 use figures::KernelSums;
-use lanes::{Drawing, Picture};
+use lanes::Drawing;
+use picture::Picture;
 
 /// Width of the figures beside the lanes, in points.
 const PANEL: f32 = 316.0;
@@ -96,8 +99,8 @@ impl Timeline {
                 ui.label(words).on_hover_text(rule);
             };
             let palette = scene.palette;
-            key(ui, lanes::decode(palette), "decode", "Each sequence has one row.");
-            key(ui, lanes::prefill(palette), "prefill", "A sequence has more than one row.");
+            key(ui, looks::decode(palette), "decode", "Each sequence has one row.");
+            key(ui, looks::prefill(palette), "prefill", "A sequence has more than one row.");
             key(ui, palette.alarm(), "stall", &figures::stall_rule());
             key(ui, palette.ink(), "moves wait", figures::waiting_rule());
             ui.add(egui::Label::new(egui::RichText::new(hint).weak()).truncate());
