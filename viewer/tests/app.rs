@@ -183,7 +183,9 @@ fn files_are_dropped_and_damaged_ones_give_a_message() {
     let said = harness.state().messages.join("\n");
     assert!(said.contains(&damaged.path().display().to_string()), "{said}");
     harness.run_steps(2);
-    picture(&mut harness, "damaged");
+    assert!(
+        harness.query_by_label_contains("checksum").is_some() || harness.query_by_label_contains("header").is_some()
+    );
     // The program goes on: a good file works as before.
     let good = samples::chat().expect("a sample");
     harness.input_mut().dropped_files.push(Arc::new(Dropped(good)));
