@@ -10,37 +10,7 @@ use std::path::Path;
 impl App {
     pub(super) fn top(&mut self, ui: &mut egui::Ui) {
         ui.add_space(3.0);
-        ui.horizontal_wrapped(|ui| {
-            let (mut wanted, mut sample) = (None, None);
-            ui.menu_button("Open", |ui| {
-                if ui.button("A file…   (Ctrl+O, or drop it here)").clicked() {
-                    self.path_line = Some(String::new());
-                    ui.close();
-                }
-                ui.separator();
-                if ui.button("The sample: Minima-KV at 4,000 tokens").clicked() {
-                    sample = Some(samples::minima());
-                    ui.close();
-                }
-                if ui.button("The sample: a chat with a fork").clicked() {
-                    sample = Some(samples::chat());
-                    ui.close();
-                }
-                ui.separator();
-                for path in &self.settings.recent {
-                    if ui.button(path.display().to_string()).clicked() {
-                        wanted = Some(path.clone());
-                        ui.close();
-                    }
-                }
-            });
-            if let Some(path) = wanted {
-                self.open(&path, Opening::Play);
-            }
-            if let Some(sample) = sample {
-                self.open_sample(sample, Opening::Play);
-            }
-            self.choices(ui);
+        ui.horizontal(|ui| {
             ui.with_layout(egui::Layout::right_to_left(egui::Align::Center), |ui| {
                 if ui.button("?").on_hover_text("Keys (H)").clicked() {
                     self.help = !self.help;
@@ -52,6 +22,10 @@ impl App {
                     self.tree = layout::usual();
                 }
                 self.legend(ui);
+                ui.with_layout(egui::Layout::left_to_right(egui::Align::Center), |ui| {
+                    self.menu(ui);
+                    self.choices(ui);
+                });
             });
         });
         if let Some(mut line) = self.path_line.take() {
@@ -78,10 +52,49 @@ impl App {
         ui.add_space(2.0);
     }
 
+    fn menu(&mut self, ui: &mut egui::Ui) {
+        let (mut wanted, mut sample) = (None, None);
+        ui.menu_button("Open", |ui| {
+            if ui.button("A file…   (Ctrl+O, or drop it here)").clicked() {
+                self.path_line = Some(String::new());
+                ui.close();
+            }
+            ui.separator();
+            if ui.button("The sample: Minima-KV at 4,000 tokens").clicked() {
+                sample = Some(samples::minima());
+                ui.close();
+            }
+            if ui.button("The sample: a chat with a fork").clicked() {
+                sample = Some(samples::chat());
+                ui.close();
+            }
+            ui.separator();
+            for path in &self.settings.recent {
+                if ui.button(path.display().to_string()).clicked() {
+                    wanted = Some(path.clone());
+                    ui.close();
+                }
+            }
+        });
+        if let Some(path) = wanted {
+            self.open(&path, Opening::Play);
+        }
+        if let Some(sample) = sample {
+            self.open_sample(sample, Opening::Play);
+        }
+    }
+
     fn choices(&mut self, ui: &mut egui::Ui) {
         let store = &self.player.store;
         let title = store.header.model.as_ref().map_or(store.header.command.clone(), |model| model.name.clone());
-        ui.strong(format!("{title} · {}", store.header.profile)).on_hover_text(&store.name);
+        // The boxes keep their room.
+        let boxes = if store.state.groups.len() > 1 { 230.0 } else { 125.0 };
+        let room = (ui.available_width() - boxes).max(24.0);
+        ui.scope(|ui| {
+            ui.set_max_width(room);
+            let words = egui::RichText::new(format!("{title} · {}", store.header.profile)).strong();
+            ui.add(egui::Label::new(words).truncate()).on_hover_text(&store.name);
+        });
         let name = self.selection.sequence.map_or("no sequence".into(), |s| format!("sequence {}", s.0));
         let sequences = egui::ComboBox::from_id_salt("sequence").selected_text(name).show_ui(ui, |ui| {
             for (sequence, held) in &store.state.sequences {
@@ -109,7 +122,9 @@ impl App {
         let palette = self.palette();
         let mut formats: Vec<&str> = self.player.store.chronicle.formats.iter().collect();
         formats.sort_unstable_by(|a, b| b.cmp(a));
-        for format in formats.into_iter().take(12) {
+        // What names the trace and chooses in it comes first.
+        let room = ((ui.available_width() - 380.0) / 52.0).clamp(0.0, 12.0) as usize;
+        for format in formats.into_iter().take(room) {
             ui.label(egui::RichText::new(format).small());
             let (rect, _) = ui.allocate_exact_size(egui::vec2(16.0, 12.0), egui::Sense::hover());
             let painter = ui.painter_at(rect);
