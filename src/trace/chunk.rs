@@ -10,6 +10,9 @@ pub(super) const HEAD_BYTES: usize = 36;
 /// Most bytes of a payload. What a reader unpacks is bounded by this.
 pub const MAX_RAW_BYTES: u32 = 256 << 20;
 
+/// Most events of a trace.
+const MOST_EVENTS: u64 = 1 << 62;
+
 /// Most bytes of a packed payload.
 pub const MAX_PACKED_BYTES: u32 = MAX_RAW_BYTES + (1 << 20);
 
@@ -72,6 +75,12 @@ impl Head {
             first_ns: long(20),
             checksum: long(28),
         };
+        if head.first_event > MOST_EVENTS {
+            return Err(format!("is damaged: it says event {}, {MOST_EVENTS} at most are counted", head.first_event));
+        }
+        if head.kind == ChunkKind::Other(0) {
+            return Err("is damaged: it says kind 0, which no chunk has".into());
+        }
         for (what, bytes, most) in
             [("raw", head.raw_bytes, MAX_RAW_BYTES), ("packed", head.packed_bytes, MAX_PACKED_BYTES)]
         {
@@ -171,6 +180,13 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert!(read(&damaged).is_err(), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn heads_that_no_writer_makes_are_damaged() {
+        let whole = pack(ChunkKind::Events, MOST_EVENTS + 1, 0, b"x").unwrap();
+        assert!(Head::parse(whole.first_chunk().unwrap()).unwrap_err().contains("at most are counted"));
+        assert!(Head::parse(&[0; HEAD_BYTES]).unwrap_err().contains("kind 0"));
     }
 
     #[test]

@@ -83,6 +83,9 @@ pub enum Step<'a> {
     Missing(&'a Gap),
 }
 
+/// Most events of a chunk: writers end one after 256 KiB, of events of three bytes and more.
+pub(super) const MOST_RECORDS: usize = 1 << 18;
+
 /// A trace in a file, or in anything else that can be read from any place.
 pub struct Trace<R = BufReader<File>> {
     from: R,
@@ -104,6 +107,11 @@ impl Trace {
         let fault = |e: &dyn std::fmt::Display| {
             Error::new(ErrorKind::File, format!("{}: {e}", path.display()), "give a file that --trace wrote")
         };
+        // A pipe would be waited for, and cannot be read from any place.
+        let about = std::fs::metadata(path).map_err(|e| fault(&e))?;
+        if !about.is_file() {
+            return Err(fault(&"it is no file, which a trace has to be read from"));
+        }
         let file = File::open(path).map_err(|e| fault(&e))?;
         Trace::new(BufReader::new(file)).map_err(|e| e.context(path.display()))
     }
@@ -262,7 +270,13 @@ impl<R: Read + Seek> Trace<R> {
         }
         match head.kind {
             ChunkKind::Events | ChunkKind::Snapshot => {
-                Events::new(&payload, head.first_event, head.first_ns).map(|record| record.map_err(fault)).collect()
+                let events = Events::new(&payload, head.first_event, head.first_ns);
+                let records: Vec<Record> =
+                    events.take(MOST_RECORDS + 1).map(|record| record.map_err(fault)).collect::<Result<_>>()?;
+                match records.len() > MOST_RECORDS {
+                    true => Err(fault(format!("holds more than {MOST_RECORDS} events"))),
+                    false => Ok(records),
+                }
             }
             ChunkKind::Index | ChunkKind::Other(_) => Ok(Vec::new()),
         }
@@ -380,4 +394,28 @@ impl<R: Read + Seek> Trace<R> {
 
 fn unread(error: &dyn std::fmt::Display) -> Error {
     Error::new(ErrorKind::File, format!("the trace cannot be read: {error}"), "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::chunk::pack;
+    use super::super::codec::encode;
+    use super::super::stream::Stream;
+    use super::*;
+    use crate::engine::SeqId;
+    use std::io::Cursor;
+
+    #[test]
+    fn chunks_of_more_events_than_any_writer_makes_are_damaged() {
+        let mut raw = Vec::new();
+        for _ in 0..=MOST_RECORDS {
+            encode(&Event::SequenceReleased { sequence: SeqId(1) }, 0, &mut raw).unwrap();
+        }
+        let mut bytes = Header::default().to_bytes().unwrap();
+        bytes.extend(pack(ChunkKind::Events, 0, 0, &raw).unwrap());
+        let error = Trace::new(Cursor::new(&bytes)).unwrap().records(0).unwrap_err();
+        assert!(error.message().contains("more than 262144 events"), "{error}");
+        let error = Stream::new(&*bytes).unwrap().next_chunk().unwrap_err();
+        assert!(error.message().contains("more than 262144 events"), "{error}");
+    }
 }

@@ -22,6 +22,8 @@ pub struct State {
 /// Lists of pages of a sequence, and pages that all sequences may hold: beyond these a trace is taken for damaged.
 const MOST_ROWS: usize = 1 << 20;
 const MOST_PAGES: usize = 1 << 27;
+/// Live sequences: likewise.
+const MOST_SEQUENCES: usize = 1 << 18;
 
 impl State {
     /// The state that a snapshot holds.
@@ -95,6 +97,9 @@ impl State {
                     pins: Vec::new(),
                     anchors: Vec::new(),
                 };
+                if self.sequences.len() >= MOST_SEQUENCES {
+                    return Err(format!("there are more than {MOST_SEQUENCES} sequences"));
+                }
                 match self.sequences.insert(*sequence, fresh) {
                     None => Ok(()),
                     Some(_) => Err(format!("sequence {} is made twice", sequence.0)),
@@ -102,6 +107,9 @@ impl State {
             }
             Event::SequenceForked { sequence, from, at_tokens } => {
                 let sequences = self.sequences.len() + 1;
+                if sequences > MOST_SEQUENCES {
+                    return Err(format!("there are more than {MOST_SEQUENCES} sequences"));
+                }
                 let origin = self.sequence(*from)?;
                 let held = origin.groups.iter().flat_map(|group| &group.rows).fold(0, |sum, row| sum + row.len() + 8);
                 if held.saturating_mul(sequences) > MOST_PAGES {

@@ -3,6 +3,7 @@
 use super::chunk::{ChunkKind, HEAD_BYTES, Head};
 use super::codec::{Events, Record};
 use super::header::{Header, read_all};
+use super::reader::MOST_RECORDS;
 use crate::error::{Error, ErrorKind, Result};
 use std::io::Read;
 
@@ -54,8 +55,12 @@ impl<R: Read> Stream<R> {
             ChunkKind::Index => Ok(None),
             ChunkKind::Other(_) => Ok(Some((head.kind, Vec::new()))),
             ChunkKind::Events | ChunkKind::Snapshot => {
-                let records = Events::new(&payload, head.first_event, head.first_ns).map(|r| r.map_err(fault));
-                Ok(Some((head.kind, records.collect::<Result<_>>()?)))
+                let events = Events::new(&payload, head.first_event, head.first_ns).take(MOST_RECORDS + 1);
+                let records = events.map(|r| r.map_err(fault)).collect::<Result<Vec<_>>>()?;
+                if records.len() > MOST_RECORDS {
+                    return Err(fault(format!("holds more than {MOST_RECORDS} events")));
+                }
+                Ok(Some((head.kind, records)))
             }
         }
     }

@@ -16,10 +16,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
     /// Attach to a program that serves its events (`kvarto generate --events PORT`)
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "trace")]
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["trace", "screenshot", "export"])]
     pub connect: Option<String>,
     /// Run a model here and look at its cache
-    #[arg(long, conflicts_with_all = ["trace", "connect"])]
+    #[arg(long, conflicts_with_all = ["trace", "connect", "screenshot", "export"])]
     pub live: bool,
     /// The model of --live: a name from `kvarto models list`, or a path that ends in .gguf
     #[arg(long, default_value = "smollm2-135m", value_name = "NAME-or-FILE")]
@@ -28,13 +28,13 @@ pub struct Arguments {
     #[arg(long, default_value = "minima-kv", value_name = "NAME-or-FILE")]
     pub profile: String,
     /// What --live answers first
-    #[arg(long, requires = "live", value_name = "TEXT")]
+    #[arg(long, requires = "live", conflicts_with_all = ["screenshot", "export"], value_name = "TEXT")]
     pub prompt: Option<String>,
     /// Where --live runs: auto, cpu, wgpu, vulkan[:N], metal[:N], dx12[:N] or gl[:N]
     #[arg(long, default_value = "auto", value_name = "BACKEND")]
     pub backend: String,
     /// Run --live on the window's own device
-    #[arg(long, requires = "live")]
+    #[arg(long, requires = "live", conflicts_with_all = ["screenshot", "export"])]
     pub share_device: bool,
     /// In --live, sample attention by page in every Nth step; 0 for never
     #[arg(long, default_value_t = 4, value_name = "N")]
@@ -66,7 +66,8 @@ pub struct Arguments {
     /// Go to the end of this step; in pictures the last one otherwise
     #[arg(long, value_name = "STEP")]
     pub at: Option<u64>,
-    /// Show one view alone, or bring it to the front
+    /// Show one view alone in files, or bring it to the front of a window: page-map, mask, memory, timeline, inspector,
+    /// text, compare, device or live
     #[arg(long, value_name = "NAME")]
     pub view: Option<String>,
     /// A light background

@@ -27,7 +27,18 @@ pub fn make(arguments: &Arguments) -> Result<(), String> {
         }
         app.alone(view);
     }
-    let path = arguments.trace.clone().or_else(samples::minima).ok_or("no trace: give one with --trace")?;
+    let path = match &arguments.trace {
+        Some(path) => path.clone(),
+        None => samples::minima()?,
+    };
+    let read = [Some(&path), arguments.compare.as_ref()];
+    for written in arguments.screenshot.iter().chain(&arguments.output) {
+        let written_to = std::fs::canonicalize(written).ok();
+        let same = |read: &&std::path::PathBuf| written_to.is_some() && std::fs::canonicalize(read).ok() == written_to;
+        if read.into_iter().flatten().any(|read| same(&read)) {
+            return Err(format!("{}: that is the trace that is read; write to another file", written.display()));
+        }
+    }
     app.open(&path, Opening::Stand);
     if let Some(other) = &arguments.compare {
         app.compare(other);
@@ -36,8 +47,12 @@ pub fn make(arguments: &Arguments) -> Result<(), String> {
         }
     }
     app.settle(arguments.at, PATIENCE)?;
+    let last = app.player.store.chronicle.last_step;
+    if let Some(at) = arguments.at.filter(|at| *at > last) {
+        return Err(format!("--at {at}: the trace ends with step {last}"));
+    }
     if let (Some(Kind::Csv), Some(view)) = (arguments.export, &arguments.view) {
-        let table = app.table(view).ok_or_else(|| format!("{view} shows nothing that is a table"))?;
+        let table = app.table(view).ok_or_else(|| nothing(view))?;
         let path = named(arguments, view, Kind::Csv, app.player.store.state.step);
         export::write_csv(&table, &path)?;
         println!("{}", path.display());
@@ -56,6 +71,17 @@ pub fn make(arguments: &Arguments) -> Result<(), String> {
         println!("{}", file.display());
     }
     Ok(())
+}
+
+/// Why a view has no table.
+fn nothing(view: &str) -> String {
+    let hint = match view {
+        "compare" => ": give a second trace with --compare",
+        "live" => ": a model runs in a window alone",
+        "inspector" => ": a page has to be clicked in a window",
+        _ => "",
+    };
+    format!("{view} shows nothing that is a table{hint}")
 }
 
 fn named(arguments: &Arguments, view: &str, kind: Kind, step: u64) -> std::path::PathBuf {

@@ -20,6 +20,18 @@ pub enum Speed {
     Most,
 }
 
+impl Speed {
+    /// The same within what makes sense: settings may say anything.
+    pub fn checked(self) -> Self {
+        let within = |rate: f32, most: f32| if rate.is_finite() { rate.clamp(0.01, most) } else { 30.0 };
+        match self {
+            Speed::Steps(rate) => Speed::Steps(within(rate, 1e6)),
+            Speed::Time(rate) => Speed::Time(within(rate, 1e4)),
+            Speed::Most => Speed::Most,
+        }
+    }
+}
+
 /// Chunks that are loaded ahead.
 const AHEAD: usize = 16;
 
@@ -125,7 +137,7 @@ impl Player {
     /// Goes forward to the end of the next step.
     pub fn step_forward(&mut self) {
         self.playing = false;
-        let step = self.store.state.step + 1;
+        let step = self.store.state.step.saturating_add(1);
         self.run(&mut |_| false, Some(step), Instant::now() + Duration::from_millis(50));
     }
 
@@ -175,7 +187,7 @@ impl Player {
                 let whole = self.owed.floor();
                 if whole >= 1.0 {
                     let before = self.store.state.step;
-                    self.run(&mut |_| true, Some(before + whole as u64), end);
+                    self.run(&mut |_| true, Some(before.saturating_add(whole as u64)), end);
                     self.owed -= self.store.state.step.saturating_sub(before) as f32;
                 }
             }
@@ -282,8 +294,11 @@ impl Player {
             Reply::Opened(header) => self.store.header = *header,
             Reply::Grown { chunks, ending } => {
                 self.chunks.extend(chunks);
-                if let (Ending::Cut(why) | Ending::Damaged(why), false) = (&ending, self.follow) {
-                    self.fault(why.clone());
+                match &ending {
+                    // What is followed is always cut somewhere.
+                    Ending::Cut(why) if !self.follow => self.fault(why.clone()),
+                    Ending::Damaged(why) => self.fault(why.clone()),
+                    _ => {}
                 }
                 self.store.ending = Some(ending);
                 self.reach();
@@ -311,7 +326,8 @@ impl Player {
                 self.seeking = None;
                 match loaded {
                     Ok(loaded) => {
-                        let Loaded { state, cursor, next } = *loaded;
+                        let Loaded { state, cursor, next, fault } = *loaded;
+                        fault.into_iter().for_each(|why| self.fault(why));
                         self.store.jump(state, cursor);
                         (self.next, self.lost, self.owed) = (next, false, 0.0);
                         self.clock_ns = cursor.map_or(0.0, |at| at.ns as f64);
@@ -341,6 +357,10 @@ impl Player {
         let end = Instant::now() + most;
         while Instant::now() < end && (self.store.scanned < 1.0 || self.store.ending.is_none()) {
             self.wait();
+            if self.reader.as_ref().is_some_and(Reader::has_failed) {
+                self.fault("the trace cannot be read any further: the reader has ended".into());
+                break;
+            }
         }
         match step {
             Some(step) => self.seek_step(step),

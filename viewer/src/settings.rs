@@ -36,10 +36,13 @@ impl Settings {
     /// What is kept in a file. One that is not there or is damaged gives the defaults.
     pub fn load(path: &Path) -> Self {
         let Ok(text) = std::fs::read_to_string(path) else { return Settings::default() };
-        serde_json::from_str(&text).unwrap_or_else(|e| {
+        let mut settings = serde_json::from_str(&text).unwrap_or_else(|e| {
             log::warn!("{}: {e}; settings begin anew", path.display());
             Settings::default()
-        })
+        });
+        settings.speed = settings.speed.checked();
+        settings.recent.truncate(MOST_RECENT);
+        settings
     }
 
     /// Keeps them.

@@ -4,6 +4,8 @@ mod support;
 
 use eframe::egui::{self, Key, Pos2};
 use egui_kittest::kittest::Queryable;
+use kvarto::engine::{Event, GroupFacts, MemoryClasses, PageFacts, SeqId, Snapshot, StepFacts, Timed};
+use kvarto::trace::{Header, TraceWriter};
 use kvarto_viewer::app::{App, Opening};
 use kvarto_viewer::player::Speed;
 use kvarto_viewer::samples;
@@ -55,7 +57,7 @@ fn empty() -> App {
     App::new(&egui::Context::default(), Settings::default(), None)
 }
 
-fn bytes(path: Option<PathBuf>) -> Vec<u8> {
+fn bytes(path: Result<PathBuf, String>) -> Vec<u8> {
     std::fs::read(path.expect("a sample")).expect("it can be read")
 }
 
@@ -123,13 +125,22 @@ fn keys_play_step_and_show_help() {
     harness.key_press(Key::H);
     harness.run_steps(3);
     assert!(harness.query_by_label("play or pause").is_some());
-    picture(&mut harness, "help");
     harness.key_press(Key::H);
     harness.run_steps(3);
     assert!(harness.query_by_label("play or pause").is_none());
     harness.key_press(Key::Minus);
     harness.step();
     assert_eq!(harness.state().player.speed, Speed::Time(4.0));
+}
+
+#[test]
+fn the_list_of_keys() {
+    if can_draw() {
+        let mut harness = harness(minima(Some(150)), None, SIZE);
+        harness.key_press(Key::H);
+        harness.run_steps(40);
+        picture(&mut harness, "help");
+    }
 }
 
 #[test]
@@ -238,6 +249,90 @@ fn a_trace_cut_anywhere_is_shown_as_far_as_it_goes() {
         if settled.is_err() {
             assert!(!bare.app.player.store.faults.is_empty(), "cut at {cut}: nothing was said");
         }
+    }
+}
+
+/// A trace of these events, as a writer writes it.
+fn written(events: Vec<Event>) -> tempfile::NamedTempFile {
+    let mut writer = TraceWriter::new(Vec::new(), &Header::default()).expect("a header");
+    for (ns, event) in (0..).zip(events) {
+        writer.push(&Timed { ns, event: Arc::new(event) }).expect("an event");
+    }
+    temporary(&writer.finish().expect("a trace"))
+}
+
+#[test]
+fn events_that_make_no_sense_are_drawn_without_a_fault_of_ours() {
+    let page = |number| PageFacts {
+        group: 0,
+        page: number,
+        layer: u32::MAX,
+        kv_head: 7,
+        number,
+        formats: ("f16".repeat(40_000).into(), "\u{202e}odd".into()),
+        slots: [u32::MAX; 2],
+        segment_group: u16::MAX,
+        generation: u32::MAX,
+        flags: u16::MAX,
+        bytes: u64::MAX,
+    };
+    let memory = MemoryClasses {
+        segment_bytes: u64::MAX,
+        table_bytes: u64::MAX,
+        descriptor_bytes: u64::MAX,
+        side_bytes: u64::MAX,
+        budget_bytes: Some(0),
+        ..MemoryClasses::default()
+    };
+    let step = StepFacts { step: u64::MAX, read_bytes: u64::MAX, host_ns: u64::MAX, ..StepFacts::default() };
+    let sequence = SeqId(u64::MAX);
+    let groups = vec![GroupFacts { page_tokens: u32::MAX, layers: vec![u32::MAX; 3], kv_heads: u32::MAX }];
+    let events = vec![
+        Event::SequenceCreated { sequence },
+        Event::PageAllocated { sequence, page: page(0), copy_of: None, reason: "rows".into() },
+        Event::PageAllocated { sequence, page: page(u32::MAX), copy_of: None, reason: "rows".into() },
+        Event::MemoryUsed(memory.clone()),
+        Event::StepDone(step),
+        Event::Resync {
+            dropped: u64::MAX,
+            snapshot: Box::new(Snapshot {
+                step: u64::MAX,
+                groups,
+                pages: vec![page(1), page(2)],
+                memory,
+                ..Snapshot::default()
+            }),
+        },
+        Event::SequenceTruncated { sequence, tokens: u32::MAX },
+    ];
+    let file = written(events);
+    let mut app = empty();
+    app.open(file.path(), Opening::Stand);
+    app.settle(None, PATIENCE).expect("events");
+    for view in app.view_ids() {
+        app.alone(view);
+        let mut bare = Bare::new(app);
+        (0..3).for_each(|_| bare.frame());
+        bare.app.table(view);
+        app = bare.app;
+    }
+    // What did not fit is said.
+    assert!(app.player.store.faults.iter().any(|fault| fault.contains("event 1")), "{:?}", app.player.store.faults);
+    app.player.step_forward();
+    app.player.playing = true;
+    app.player.speed = Speed::Steps(f32::MAX);
+    app.player.seek(0);
+    let mut bare = Bare::new(app);
+    (0..50).for_each(|_| bare.frame());
+}
+
+#[test]
+fn settings_that_make_no_sense_are_bounded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("viewer.json");
+    for (speed, wanted) in [("1e300", 30.0), ("-5", 0.01), ("1e20", 1e6)] {
+        std::fs::write(&place, format!("{{\"speed\": {{\"Steps\": {speed}}}}}")).expect("it can be written");
+        assert_eq!(Settings::load(&place).speed, Speed::Steps(wanted), "{speed}");
     }
 }
 

@@ -168,6 +168,13 @@ fn without_a_second_trace_one_is_asked_for() {
     shown.get_all_by_label("Compare").last().expect("a button").click();
     shown.run_steps(3);
     assert_eq!(shown.state().other.as_ref().and_then(|other| other.path()), Some(path.as_path()));
+    // What it says of the second trace moves its buttons while that is read.
+    let end = std::time::Instant::now() + support::PATIENCE;
+    while shown.state().other.as_ref().is_some_and(|other| other.waits()) && std::time::Instant::now() < end {
+        shown.step();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    shown.run_steps(3);
     shown.get_by_label("End comparison").click();
     shown.run_steps(3);
     assert!(shown.state().other.is_none());

@@ -152,12 +152,26 @@ fn flags_that_cannot_be_meant_are_refused() {
         (vec!["--size", "100000x10", "--screenshot"], "8192"),
         (vec!["--scale", "0", "--screenshot"], "0.25"),
         (vec!["--trace", "no-such-file.kvtr", "--screenshot"], "no-such-file.kvtr"),
-        (vec!["--prompt", "Hello", "--screenshot"], "--live"),
+        (vec!["--prompt", "Hello", "--screenshot"], "--prompt"),
+        (vec!["--share-device", "--screenshot"], "--share-device"),
         (vec!["--export", "csv", "-o"], "--view"),
+        (vec!["--at", "5000", "--screenshot"], "207"),
+        (vec!["--connect", "127.0.0.1:1", "--screenshot"], "--connect"),
+        (vec!["--live", "--screenshot"], "--live"),
+        (vec!["--compare", "no-such-file.kvtr", "--screenshot"], "no-such-file.kvtr"),
+        (vec!["--compare", PROGRAM, "--screenshot"], "no trace"),
         (vec!["--export", "csv", "--view", "compare", "-o"], "compare"),
     ] {
         let (made, said) = run(&arguments, &file);
         assert!(!made && said.contains(wanted), "{arguments:?}: {said}");
         assert!(!file.exists());
     }
+    // What is read is not written over.
+    let trace = folder.path().join("trace.kvtr");
+    let sample = std::fs::read(kvarto_viewer::samples::chat().expect("a sample")).expect("it can be read");
+    std::fs::write(&trace, &sample).expect("it can be written");
+    let given = trace.display().to_string();
+    let (made, said) = run(&["--trace", &given, "--export", "csv", "--view", "memory", "-o"], &trace);
+    assert!(!made && said.contains("another file"), "{said}");
+    assert!(std::fs::read(&trace).expect("it is there") == sample);
 }

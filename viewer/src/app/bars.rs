@@ -43,7 +43,7 @@ impl App {
                     keep = false;
                     self.compare(Path::new(line.trim()));
                 }
-                if ui.button("Not").clicked() {
+                if ui.button("Cancel").clicked() {
                     keep = false;
                 }
             });
@@ -92,7 +92,12 @@ impl App {
         let room = (ui.available_width() - boxes).max(24.0);
         ui.scope(|ui| {
             ui.set_max_width(room);
-            let words = egui::RichText::new(format!("{title} · {}", store.header.profile)).strong();
+            let words = match title.is_empty() {
+                // Nothing is read yet.
+                true => store.name.chars().take(200).collect(),
+                false => format!("{title} · {}", store.header.profile).chars().take(200).collect::<String>(),
+            };
+            let words = egui::RichText::new(words).strong();
             ui.add(egui::Label::new(words).truncate()).on_hover_text(&store.name);
         });
         let name = self.selection.sequence.map_or("no sequence".into(), |s| format!("sequence {}", s.0));
@@ -125,7 +130,8 @@ impl App {
         // What names the trace and chooses in it comes first.
         let room = ((ui.available_width() - 380.0) / 52.0).clamp(0.0, 12.0) as usize;
         for format in formats.into_iter().take(room) {
-            ui.label(egui::RichText::new(format).small());
+            let short: String = format.chars().filter(|c| !c.is_control()).take(10).collect();
+            ui.label(egui::RichText::new(short).small());
             let (rect, _) = ui.allocate_exact_size(egui::vec2(16.0, 12.0), egui::Sense::hover());
             let painter = ui.painter_at(rect);
             painter.rect_filled(rect, 0.0, palette.format(format));

@@ -24,6 +24,20 @@ use std::time::Duration;
 /// Time of a frame that events may take: the rest is for drawing.
 const EVENT_TIME: Duration = Duration::from_millis(5);
 
+/// The default fonts, each family completed by the other: texts have arrows and boxes that one of them lacks.
+fn fonts() -> egui::FontDefinitions {
+    let mut fonts = egui::FontDefinitions::default();
+    let names: Vec<String> = fonts.font_data.keys().cloned().collect();
+    for family in fonts.families.values_mut() {
+        for name in &names {
+            if !family.contains(name) {
+                family.push(name.clone());
+            }
+        }
+    }
+    fonts
+}
+
 /// All of the window.
 pub struct App {
     /// The trace that is looked at.
@@ -43,6 +57,8 @@ pub struct App {
     path_line: Option<String>,
     help: bool,
     told_faults: usize,
+    /// Whether the context has our fonts.
+    fonts: bool,
     hover_now: Option<crate::store::Place>,
     tiles: BTreeMap<String, egui::Rect>,
     picture_of: Option<export::Picture>,
@@ -74,6 +90,7 @@ impl App {
             path_line: None,
             help: false,
             told_faults: 0,
+            fonts: false,
             hover_now: None,
             tiles: BTreeMap::new(),
             picture_of: None,
@@ -125,6 +142,10 @@ impl App {
         self.player.settle(step, most);
         if let Some(other) = &mut self.other {
             other.settle(Some(self.player.store.state.step), most);
+            if other.store.chronicle.events == 0 {
+                let why = other.store.faults.first().cloned();
+                return Err(why.unwrap_or_else(|| "the trace to compare with has no events".into()));
+            }
         }
         self.choose();
         match self.player.store.events_done() {
@@ -166,6 +187,9 @@ impl App {
     /// Takes in what came and draws everything.
     pub fn ui(&mut self, ui: &mut egui::Ui) {
         let context = ui.ctx().clone();
+        if !std::mem::replace(&mut self.fonts, true) {
+            context.set_fonts(fonts());
+        }
         context.set_theme(if self.settings.dark { egui::Theme::Dark } else { egui::Theme::Light });
         self.take_in(&context);
         egui::Panel::top("top").show(ui, |ui| self.top(ui));
@@ -297,6 +321,7 @@ impl App {
             Act::LoadPageData { chunk, event } => self.player.load_page_data(chunk, event),
             Act::Compare(path) => self.compare(&path),
             Act::EndCompare => self.other = None,
+            Act::Tell(words) => self.messages.push(words),
             Act::StartLive { model, profile } => self.start_live(LiveOptions {
                 model,
                 profile,

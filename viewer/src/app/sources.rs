@@ -3,6 +3,7 @@
 use super::App;
 use crate::layout;
 use crate::live::{Live, LiveOptions, LiveStatus};
+use crate::player::Player;
 use crate::source::{Connection, News};
 use crate::view::Selection;
 use std::path::{Path, PathBuf};
@@ -26,10 +27,10 @@ impl App {
     }
 
     /// Opens a trace that comes with the program.
-    pub fn open_sample(&mut self, sample: Option<PathBuf>, opening: Opening) {
+    pub fn open_sample(&mut self, sample: Result<PathBuf, String>, opening: Opening) {
         match sample {
-            Some(path) => self.open_as(&path, Some("sample"), opening),
-            None => self.messages.push("the sample cannot be unpacked into the temporary folder: open a file".into()),
+            Ok(path) => self.open_as(&path, Some("sample"), opening),
+            Err(why) => self.messages.push(why),
         }
     }
 
@@ -59,7 +60,11 @@ impl App {
     /// Attaches to a program that serves its events.
     pub fn connect(&mut self, peer: &str) {
         match Connection::open(peer, self.wake.clone()) {
-            Ok(connection) => self.connection = Some(connection),
+            Ok(connection) => {
+                self.connection = Some(connection);
+                self.player = Player::default();
+                self.player.store.name = format!("connecting to {peer}");
+            }
             Err(why) => self.messages.push(why),
         }
     }

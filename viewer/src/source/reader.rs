@@ -27,6 +27,16 @@ pub struct Reader {
     requests: Sender<Request>,
     replies: Receiver<Reply>,
     stop: Arc<AtomicBool>,
+    failed: Arc<AtomicBool>,
+}
+
+/// Says that a thread ended before its work did.
+struct Ends(Arc<AtomicBool>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 impl Reader {
@@ -35,6 +45,7 @@ impl Reader {
         let (sender, replies) = sync_channel(QUEUE);
         let (requests, asked) = channel();
         let stop = Arc::new(AtomicBool::new(false));
+        let failed = Arc::new(AtomicBool::new(false));
         let line = Line { path: path.into(), sender, wake, stop: stop.clone() };
         let other =
             Line { sender: line.sender.clone(), wake: line.wake.clone(), path: path.into(), stop: stop.clone() };
@@ -42,11 +53,24 @@ impl Reader {
             ("trace scan", Box::new(move || scan(&line)) as Box<dyn FnOnce() + Send>),
             ("trace load", Box::new(move || load(&other, &asked))),
         ] {
+            let end = Ends(failed.clone());
+            let run = move || {
+                let mut end = end;
+                run();
+                // It ended as it should.
+                end.0 = Arc::default();
+            };
             if let Err(e) = std::thread::Builder::new().name(name.into()).spawn(run) {
                 log::error!("no thread to read {}: {e}", path.display());
+                failed.store(true, Ordering::SeqCst);
             }
         }
-        Reader { path: path.into(), requests, replies, stop }
+        Reader { path: path.into(), requests, replies, stop, failed }
+    }
+
+    /// Whether a thread could not be had, or ended by a fault of ours.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
     }
 
     /// The file.
@@ -139,7 +163,7 @@ fn scan(line: &Line) {
             let reply = match trace.records(chunk) {
                 Ok(records) => {
                     next = match entry.kind {
-                        ChunkKind::Events => records.last().map(|record| record.number + 1).or(next),
+                        ChunkKind::Events => records.last().map(|record| record.number.saturating_add(1)).or(next),
                         _ => Some(entry.first_event),
                     };
                     Reply::Scanned { chunk, records, share: (chunk + 1) as f32 / all as f32 }
@@ -245,7 +269,7 @@ fn state_before(trace: &mut Trace, number: u64) -> Result<Loaded> {
     while from > 0 && trace.records(from).is_err() {
         from = trace.chunks()[..from].iter().rposition(is_before).unwrap_or(0);
     }
-    let mut loaded = Loaded { state: State::default(), cursor: None, next: (from, 0) };
+    let mut loaded = Loaded { state: State::default(), cursor: None, next: (from, 0), fault: None };
     for at in from..trace.chunks().len() {
         let chunk = trace.chunks()[at];
         if chunk.first_event > number || chunk.kind == ChunkKind::Snapshot && at > from {
@@ -260,9 +284,8 @@ fn state_before(trace: &mut Trace, number: u64) -> Result<Loaded> {
                 loaded.next = (at, place);
                 return Ok(loaded);
             }
-            if let Some(event) = &record.event {
-                // What does not fit is `kvarto trace verify`'s to tell.
-                let _ = loaded.state.apply(event);
+            if let Some(Err(why)) = record.event.as_ref().map(|event| loaded.state.apply(event)) {
+                loaded.fault.get_or_insert_with(|| format!("event {}: {why}", record.number));
             }
             let before = matches!(record.event, Some(Event::Resync { .. })) && chunk.kind == ChunkKind::Snapshot;
             // A snapshot is no event of its own: the cursor stands before the event that it is numbered as.

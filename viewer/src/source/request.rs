@@ -30,6 +30,8 @@ pub struct Loaded {
     pub cursor: Option<Moment>,
     /// The chunk and the record in it that come next.
     pub next: (usize, usize),
+    /// The first event that did not fit the state before it, and why.
+    pub fault: Option<String>,
 }
 
 /// What is answered, in the order in which it came to pass.

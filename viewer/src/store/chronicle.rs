@@ -201,7 +201,7 @@ impl Chronicle {
     /// Takes in an event of chunk `chunk`.
     pub fn take(&mut self, record: &Record, chunk: usize) {
         let when = Moment { event: record.number, ns: record.ns };
-        self.events = record.number + 1;
+        self.events = record.number.saturating_add(1);
         self.end = when;
         self.start_ns.get_or_insert(record.ns);
         let Some(event) = &record.event else { return };
@@ -284,6 +284,6 @@ impl Chronicle {
     pub fn after_step(&self, step: u64) -> Option<u64> {
         let steps = self.steps.samples();
         let at = steps.partition_point(|sample| sample.what.step < step);
-        steps.get(at).map(|sample| sample.when.event + 1)
+        steps.get(at).map(|sample| sample.when.event.saturating_add(1))
     }
 }

@@ -23,14 +23,16 @@ impl Store {
         for (group, facts) in self.state.groups.iter().enumerate() {
             let shape = self.header.groups.get(group)?;
             let dims = u64::from(shape.k_dim) + u64::from(shape.v_dim);
-            let full = self.state.pages.count(group) as u64 * u64::from(facts.page_tokens);
-            values += dims * full.saturating_sub(missing_tokens(self, group, facts.page_tokens));
+            let full = (self.state.pages.count(group) as u64).saturating_mul(u64::from(facts.page_tokens));
+            let tokens = full.saturating_sub(missing_tokens(self, group, facts.page_tokens));
+            values = dims.saturating_mul(tokens).saturating_add(values);
         }
         if values == 0 {
             return None;
         }
         let memory = &self.state.memory;
-        let metadata = memory.descriptor_bytes + memory.table_bytes + memory.side_bytes + memory.basis_bytes;
+        let metadata = [memory.descriptor_bytes, memory.table_bytes, memory.side_bytes, memory.basis_bytes];
+        let metadata = metadata.into_iter().fold(0, u64::saturating_add);
         let per_value = |bytes: u64| bytes as f64 * 8.0 / values as f64;
         Some(Bits {
             resident: per_value(self.state.page_bytes()),

@@ -5,7 +5,10 @@ use kvarto::engine::{Event, SeqId, TokenPiece};
 use std::collections::BTreeMap;
 
 /// Most tokens that are kept.
-const MOST_TOKENS: usize = 1 << 22;
+const MOST_TOKENS: usize = 1 << 21;
+
+/// Most sequences that are told apart: the last one stands for all further ones.
+const MOST_LIVES: usize = 1 << 18;
 
 /// What happened to a sequence's text.
 #[derive(Clone, Debug)]
@@ -68,6 +71,8 @@ impl Lineage {
     }
 
     fn life(&mut self, sequence: SeqId, when: Moment) -> &mut Life {
+        let known = self.lives.len() < MOST_LIVES || self.lives.contains_key(&sequence);
+        let sequence = if known { sequence } else { self.lives.keys().next_back().copied().unwrap_or(sequence) };
         self.lives.entry(sequence).or_insert_with(|| Life { born: when, ..Life::default() })
     }
 

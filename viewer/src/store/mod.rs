@@ -134,7 +134,7 @@ impl Store {
 
     /// Events at and before the cursor.
     pub fn events_done(&self) -> u64 {
-        self.cursor.map_or(0, |moment| moment.event + 1)
+        self.cursor.map_or(0, |moment| moment.event.saturating_add(1))
     }
 
     /// The page at a place.

@@ -99,7 +99,7 @@ impl Live {
         if ui.button("Start").clicked() {
             acts.push(Act::StartLive { model: self.model.trim().into(), profile: self.profile.trim().into() });
         }
-        ui.weak("A model that is not there yet is fetched first: smollm2-135m has 94 MB.");
+        ui.weak("A model that is not there yet is fetched first: smollm2-135m has 94 MiB.");
     }
 
     fn controls(

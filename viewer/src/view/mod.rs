@@ -79,6 +79,8 @@ pub enum Act {
     Compare(std::path::PathBuf),
     /// Close the second trace.
     EndCompare,
+    /// Tell the user something.
+    Tell(String),
     /// Load a model and run it here, under a profile.
     StartLive {
         /// A name or a path.

@@ -98,12 +98,12 @@ impl Compare {
                 })
             });
             ui.add_space(6.0);
-            type Sample = fn() -> Option<PathBuf>;
+            type Sample = fn() -> Result<PathBuf, String>;
             let offers: [(&str, Sample); 2] =
                 [("The sample: Minima-KV", samples::minima), ("The sample: a chat with a fork", samples::chat)];
             for (words, sample) in offers {
                 if ui.button(words).clicked() {
-                    acts.extend(sample().map(Act::Compare));
+                    acts.push(sample().map_or_else(Act::Tell, Act::Compare));
                 }
             }
         });

@@ -181,7 +181,7 @@ impl Shades {
             while steps.get(self.steps).is_some_and(|step| step.when.event < at.when.event) {
                 self.steps += 1;
             }
-            let step = steps.get(self.steps).map_or(store.state.step + 1, |step| step.what.step);
+            let step = steps.get(self.steps).map_or(store.state.step.saturating_add(1), |step| step.what.step);
             if usize::from(change.group) != held.group || change.change == Change::Evicted {
                 continue;
             }

@@ -111,13 +111,16 @@ fn step_rows(ui: &mut egui::Ui, bar: &Bar, step: &At<StepFacts>, copy_rate: Opti
     }
     let of = units::counted(sequences.len() as u64, "sequence", "sequences");
     row(ui, "query rows", &format!("{} of {of}", units::count((*rows).into())), "");
-    row(ui, "pages read", &units::bytes(*read_bytes), "Bytes of pages that decoding rows read.");
+    let decodes = sequences.iter().any(|rows| rows.rows == 1);
+    let read = if *read_bytes == 0 && !decodes { "not counted".into() } else { units::bytes(*read_bytes) };
+    row(ui, "pages read", &read, "Bytes of pages that decoding rows read; those of a prefill are not counted.");
     let rate = match (bar.bandwidth, copy_rate) {
         (None, _) => "none".into(),
         (Some(rate), None) => units::bandwidth(rate),
         (Some(rate), Some(copy)) => format!("{} = {} of copy", units::bandwidth(rate), units::percent(rate / copy)),
     };
-    row(ui, "bandwidth", &rate, bandwidth_words(facts, copy_rate).as_str());
+    let name = if facts.device_time { "bandwidth, device" } else { "bandwidth, host" };
+    row(ui, name, &rate, bandwidth_words(facts, copy_rate).as_str());
     row(ui, "moved", &units::bytes(*moved_bytes), "Bytes read and written to seal, convert, reopen and copy pages.");
     row(ui, "time of the policy", &units::nanoseconds(*policy_ns), "Of the host time: asking it, preparing its moves.");
     row(ui, "moves that wait", &units::count(*waiting_moves), "Beyond the step's bound, or without room.");

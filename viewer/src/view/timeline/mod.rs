@@ -225,16 +225,18 @@ impl View for Timeline {
             "converted (pages)",
             "evicted (pages)",
             "bandwidth (bytes/s)",
+            "bandwidth by",
         ];
         // Those at hand are of what is shown; a table may be asked for without any window.
         let facts = Facts::of(&scene.store.chronicle, &Facts::default());
-        let rows: Vec<Vec<String>> = scene.store.chronicle.steps.samples().iter().zip(&facts.bars).map(row).collect();
+        let steps = scene.store.chronicle.steps.samples().iter().zip(&facts.bars);
+        let rows: Vec<Vec<String>> = steps.map(|step| row(step, facts.device_time)).collect();
         (!rows.is_empty()).then(|| Table { head: head.map(String::from).to_vec(), rows })
     }
 }
 
 /// A row of the table.
-fn row((step, bar): (&crate::store::At<kvarto::engine::StepFacts>, &facts::Bar)) -> Vec<String> {
+fn row((step, bar): (&crate::store::At<kvarto::engine::StepFacts>, &facts::Bar), device_time: bool) -> Vec<String> {
     let what = &step.what;
     let sequence = |rows: &kvarto::engine::SequenceRows| {
         let stands = if rows.committed { "" } else { "?" };
@@ -256,5 +258,6 @@ fn row((step, bar): (&crate::store::At<kvarto::engine::StepFacts>, &facts::Bar))
         bar.conversions.to_string(),
         bar.evictions.to_string(),
         bar.bandwidth.map_or(String::new(), |rate| format!("{rate:.0}")),
+        if device_time { "time of the kernel decode" } else { "host time" }.into(),
     ]
 }
