@@ -59,7 +59,7 @@ pub struct Store {
     pub cursor: Option<Moment>,
     /// Grows with every event taken in and every jump.
     pub revision: u64,
-    /// Grows where the state changed otherwise than by [`Store::touched`]: after a jump, and where sequences came,
+    /// Grows where the state changed otherwise than by [`Store::touched_since`] says: after a jump, and where sequences came,
     /// went, or were cut.
     pub epoch: u64,
     touched: Vec<Touched>,
