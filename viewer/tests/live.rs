@@ -3,13 +3,14 @@
 mod support;
 
 use eframe::egui;
+use egui_kittest::kittest::Queryable;
 use kvarto::engine::SeqId;
 use kvarto_viewer::app::App;
 use kvarto_viewer::live::{LiveOptions, LiveWish, Pace, Phase};
 use kvarto_viewer::settings::Settings;
 use kvarto_viewer::view::Act;
 use std::time::{Duration, Instant};
-use support::PATIENCE;
+use support::{PATIENCE, can_draw, harness, minima, picture};
 
 fn options(profile: &str) -> LiveOptions {
     LiveOptions {
@@ -148,6 +149,19 @@ fn it_goes_step_by_step_and_stops() {
     window.answered(1);
     let figures = window.app.live_status().expect("a model").turns[0].figures.clone();
     assert!(figures.expect("figures").contains("cancelled"));
+}
+
+#[test]
+fn where_nothing_runs_something_is_offered() {
+    if !can_draw() {
+        return;
+    }
+    let mut shown = harness(minima(Some(150)), Some("live"), [480.0, 400.0]);
+    picture(&mut shown, "live");
+    shown.get_by_label("Start").click();
+    shown.run_steps(2);
+    let status = shown.state().live_status().expect("a model is loaded");
+    assert_eq!((status.model.as_str(), status.profile.as_str()), ("smollm2-135m", "minima-kv"));
 }
 
 #[test]
