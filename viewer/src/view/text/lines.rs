@@ -60,7 +60,6 @@ impl Text {
         let font = style.resolve(ui.style());
         let (width, height) = (ui.available_width() - BAR, ui.available_height());
         let name = format!("{font:?} {}", ui.pixels_per_point());
-        let lines = self.flow.lines();
         ui.fonts_mut(|fonts| {
             let measure = |character| fonts.glyph_width(&font, character);
             self.flow.update(self.joined.text(), self.stays, width, &name, measure);
@@ -70,13 +69,15 @@ impl Text {
         let all = self.flow.lines() as f32 * row;
         let mut area = egui::ScrollArea::vertical().auto_shrink(false);
         self.want_selected(scene);
+        // Only a hand leaves the end, or a wish to see something else.
+        let turned = ui.input(|input| input.smooth_scroll_delta().y != 0.0 || input.pointer.any_down());
+        let moved = self.wanted.is_some() || turned && ui.rect_contains_pointer(ui.available_rect_before_wrap());
         if let Some(byte) = self.wanted.take() {
             let offset = self.flow.line_of(byte) as f32 * row - height / 3.0;
             area = area.vertical_scroll_offset(offset.clamp(0.0, (all - height).max(0.0)));
-        } else if self.follow && self.at_end && (self.flow.lines(), height) != (lines, self.height) {
+        } else if self.follow && self.at_end && !moved {
             area = area.vertical_scroll_offset((all - height).max(0.0));
         }
-        self.height = height;
         let output = area.show_viewport(ui, |ui, sight| {
             ui.set_height(all);
             let top = ui.max_rect().min;
@@ -90,7 +91,10 @@ impl Text {
             }
             self.point(ui, scene, sequence, &drawn, row, acts);
         });
-        self.at_end = output.state.unclamped_offset().y + output.inner_rect.height() + row >= output.content_size.y;
+        let at_end = output.state.unclamped_offset().y + output.inner_rect.height() + row >= output.content_size.y;
+        if moved || !self.follow {
+            self.at_end = at_end;
+        }
     }
 
     /// Brings a page into sight that was selected elsewhere.

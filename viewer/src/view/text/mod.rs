@@ -34,8 +34,6 @@ pub struct Text {
     /// The selected page in the frame before, to see that another one was selected elsewhere.
     selected: Option<Place>,
     at_end: bool,
-    /// Height of the lines' area, in the frame before.
-    height: f32,
     /// The byte that is to be brought into sight.
     wanted: Option<usize>,
 }
@@ -57,7 +55,6 @@ impl Default for Text {
             patterns: BTreeMap::new(),
             selected: None,
             at_end: true,
-            height: 0.0,
             wanted: None,
         }
     }
@@ -163,7 +160,8 @@ impl Text {
                 ui.label(count);
             }
             ui.separator();
-            ui.toggle_value(&mut self.follow, "follow").on_hover_text("Stay at the end while it grows");
+            let follow = ui.toggle_value(&mut self.follow, "follow").on_hover_text("Stay at the end while it grows");
+            self.at_end |= follow.changed() && self.follow;
             ui.toggle_value(&mut self.monospace, "monospace");
         });
     }
