@@ -1,7 +1,8 @@
 //! Traces for other tools: JSON, CSV, and the JSON that Perfetto and Chrome draw.
 
 use super::codec::{Record, event_name, json_of};
-use super::reader::{Gap, Step, Trace};
+use super::parts::{Gap, Step};
+use super::reader::Trace;
 use super::writer::unwritten;
 use crate::engine::{Event, PageFacts};
 use crate::error::{Error, Result};

@@ -1,7 +1,8 @@
 //! Whether a trace is whole, and whether what it tells adds up.
 
 use super::chunk::ChunkKind;
-use super::reader::{Ending, Trace};
+use super::parts::Ending;
+use super::reader::Trace;
 use super::state::State;
 use crate::engine::Event;
 use crate::error::Result;

@@ -3,7 +3,7 @@
 use super::chunk::{self, ChunkKind, MAX_RAW_BYTES};
 use super::codec;
 use super::header::Header;
-use super::reader::ChunkEntry;
+use super::parts::ChunkEntry;
 use super::state::State;
 use crate::engine::{Event, Timed};
 use crate::error::{Error, ErrorKind, Result};

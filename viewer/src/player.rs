@@ -120,8 +120,15 @@ impl Player {
         self.seeking.is_some() || !self.asked.is_empty() || self.store.scanned < 1.0 && self.is_open()
     }
 
-    /// Goes to where event `event` is the next one.
+    /// Goes to where event `event` is the next one. Who follows the end and wants to be elsewhere stands still there.
     pub fn seek(&mut self, event: u64) {
+        if self.follow && event < self.store.chronicle.events {
+            (self.follow, self.playing) = (false, false);
+        }
+        self.load(event);
+    }
+
+    fn load(&mut self, event: u64) {
         let Some(reader) = &self.reader else { return };
         reader.ask(Request::State(event));
         self.seeking = Some(event);
@@ -173,7 +180,7 @@ impl Player {
         if self.follow && self.playing {
             let behind = self.store.chronicle.events.saturating_sub(self.store.events_done());
             if behind > FAR_BEHIND {
-                return self.seek(self.store.chronicle.events);
+                return self.load(self.store.chronicle.events);
             }
             return self.run(&mut |_| true, None, end);
         }
@@ -279,8 +286,18 @@ impl Player {
         }
     }
 
+    /// Whether the reader ended by a fault of ours; that is said, once.
+    fn has_lost_reader(&mut self) -> bool {
+        let failed = self.reader.as_ref().is_some_and(Reader::has_failed);
+        if failed {
+            self.fault("the trace cannot be read any further: its reader has ended".into());
+        }
+        failed
+    }
+
     fn listen(&mut self, end: Instant) -> bool {
         let mut changed = false;
+        self.has_lost_reader();
         while Instant::now() < end {
             let Some(reply) = self.reader.as_ref().and_then(Reader::answer) else { break };
             changed = true;
@@ -357,8 +374,7 @@ impl Player {
         let end = Instant::now() + most;
         while Instant::now() < end && (self.store.scanned < 1.0 || self.store.ending.is_none()) {
             self.wait();
-            if self.reader.as_ref().is_some_and(Reader::has_failed) {
-                self.fault("the trace cannot be read any further: the reader has ended".into());
+            if self.has_lost_reader() {
                 break;
             }
         }

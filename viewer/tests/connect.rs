@@ -76,6 +76,13 @@ fn what_a_program_serves_is_followed_to_its_end() {
     // What came can be looked at again.
     window.app.player.seek(all / 2);
     window.until("the middle", |app| app.player.store.events_done() == all / 2);
+    // It stands there.
+    let mut frames = 0;
+    window.until("frames", |_| {
+        frames += 1;
+        frames > 20
+    });
+    assert_eq!((window.app.player.store.events_done(), window.app.player.follow), (all / 2, false));
 }
 
 #[test]

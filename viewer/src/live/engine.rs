@@ -113,8 +113,8 @@ impl Desk {
         self.tell(|status| status.phase = Phase::Starting("loading the model".into(), None));
         let gguf = Gguf::open(&path)?;
         let tokenizer = Tokenizer::from_gguf(&gguf)?;
-        let backend = open(&options.backend, options.device.take())?;
-        let title = backend.caps().title();
+        let (backend, why) = open(&options.backend, options.device.take())?;
+        let title = format!("{}{why}", backend.caps().title());
         self.tell(|status| status.backend = title);
         let load = LoadOptions {
             page_tokens: profile.page_tokens,
@@ -292,17 +292,17 @@ fn figures(generation: &Generation) -> String {
     )
 }
 
-/// Opens a backend by its word, or on the window's device.
-fn open(word: &str, device: Option<(wgpu::Device, wgpu::Queue)>) -> Result<Box<dyn Backend>> {
+/// Opens a backend by its word, or on the window's device; also why it is that one, where the word leaves it open.
+fn open(word: &str, device: Option<(wgpu::Device, wgpu::Queue)>) -> Result<(Box<dyn Backend>, &'static str)> {
     if let Some((device, queue)) = device {
         // The window's own callbacks stay.
         let options = OpenOptions { take_callbacks: false, ..OpenOptions::default() };
-        return Ok(Box::new(WgpuBackend::from_device(device, queue, &options)?));
+        return Ok((Box::new(WgpuBackend::from_device(device, queue, &options)?), ", the window's device"));
     }
     let (name, number) = word.split_once(':').unwrap_or((word, "0"));
     let cpu = || -> Result<Box<dyn Backend>> { Ok(Box::new(CpuBackend::new(0)?)) };
     let choice = match (name, number.parse::<usize>()) {
-        ("cpu", _) => return cpu(),
+        ("cpu", _) => return Ok((cpu()?, "")),
         ("auto", _) => AdapterChoice::Auto { allow_software: false },
         ("wgpu", _) => AdapterChoice::Auto { allow_software: true },
         ("vulkan" | "metal" | "dx12" | "gl", Ok(index)) => AdapterChoice::Api { api: name.into(), index },
@@ -313,10 +313,10 @@ fn open(word: &str, device: Option<(wgpu::Device, wgpu::Queue)>) -> Result<Box<d
         }
     };
     match WgpuBackend::open(&choice) {
-        Ok(backend) => Ok(Box::new(backend)),
+        Ok(backend) => Ok((Box::new(backend), "")),
         Err(error) if name == "auto" && error.kind() == ErrorKind::Unsupported => {
-            log::info!("auto: {error}; the CPU runs the model");
-            cpu()
+            log::info!("auto: {error}");
+            Ok((cpu()?, ", since no hardware adapter serves"))
         }
         Err(error) => Err(error),
     }

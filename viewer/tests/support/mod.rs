@@ -1,5 +1,7 @@
 //! What tests of the window share.
-#![allow(dead_code)]
+#![allow(dead_code)] // each test program uses a part of it
+
+pub mod bare;
 
 use eframe::egui::{self, Vec2};
 use egui_kittest::{Harness, SnapshotOptions};
@@ -52,7 +54,6 @@ pub fn harness<'a>(mut app: App, view: Option<&str>, size: [f32; 2]) -> Harness<
         .with_size(Vec2::from(size))
         .with_max_steps(60)
         .allow_missing_glyphs()
-        .with_accessibility_check(false)
         .wgpu()
         .build_ui_state(|ui, app: &mut App| app.ui(ui), app);
     harness.run_steps(4);
