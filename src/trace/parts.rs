@@ -68,7 +68,7 @@ impl Gap {
     }
 }
 
-/// What [`Trace::each_readable`] tells.
+/// What [`super::Trace::each_readable`] tells.
 pub enum Step<'a> {
     /// An event.
     Event(&'a Record),
