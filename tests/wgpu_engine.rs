@@ -9,7 +9,7 @@ use kvarto::ErrorKind;
 use kvarto::backend::wgpu::{Limit, LimitMask, OpenOptions, Without};
 use kvarto::backend::{Backend, CpuBackend};
 use kvarto::conformance::HALF_TOLERANCE;
-use kvarto::engine::{Engine, Input, Output, Registry, SeqRows};
+use kvarto::engine::{Engine, EngineOptions, Input, Output, Registry, SeqRows};
 use kvarto::profile::Profile;
 use kvarto::shape::CacheShape;
 use support::gpu;
@@ -42,6 +42,10 @@ struct Case {
 }
 
 fn engine(backend: Box<dyn Backend>, case: &Case) -> Engine {
+    engine_with(backend, case, EngineOptions::default())
+}
+
+fn engine_with(backend: Box<dyn Backend>, case: &Case, options: EngineOptions) -> Engine {
     let registry = Registry::builtin();
     let profile = Profile {
         exact_sink_tokens: 16,
@@ -52,7 +56,7 @@ fn engine(backend: Box<dyn Backend>, case: &Case) -> Engine {
     };
     let shape = CacheShape::uniform(2, 6, 2, case.head_dim, case.page_tokens);
     let registry = support::calibrations::with(registry, &shape);
-    Engine::new(backend, shape, profile, registry).expect("an engine")
+    Engine::with_options(backend, shape, profile, registry, options).expect("an engine")
 }
 
 #[test]
@@ -109,6 +113,27 @@ fn small_bindings_give_the_same_results() {
         let off = worst(&got, &expected, case.head_dim);
         println!("1 MiB bindings, without f16 {f16}: off by {off:.1e}, the same bits: {}", got == expected);
         assert!(off <= tolerance, "without f16 {f16}: off by {off}");
+    }
+}
+
+#[test]
+fn page_items_give_the_same_bits_with_small_bindings() {
+    for f16 in [true, false] {
+        let without = Without { f16, ..Without::default() };
+        let case = Case { kv: "k=f16,v=tq3", basis: "none", page_tokens: 64, head_dim: 128, tolerance: 0.0 };
+        let by_pages = |backend| {
+            let options = EngineOptions { page_items: true, ..EngineOptions::default() };
+            engine_with(backend, &case, options)
+        };
+        let Some(whole) = vulkan(&OpenOptions { without, ..OpenOptions::default() }) else { return };
+        let limits = LimitMask::default().with(Limit::BindingBytes, 1 << 20);
+        let small = vulkan(&OpenOptions { limits, without, ..OpenOptions::default() }).expect("a second device");
+        let work = Workload::long(9);
+        let (mut whole, mut small) = (by_pages(whole), by_pages(small));
+        let (expected, got) = (work.run(&mut whole), work.run(&mut small));
+        assert!(small.stats().memory.used_slot_bytes > 2 << 20, "{:?}", small.stats().memory);
+        assert!(got.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()), "without f16 {f16}");
+        assert!(expected.iter().any(|x| *x != 0.0));
     }
 }
 

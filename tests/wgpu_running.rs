@@ -4,7 +4,7 @@
 mod support;
 
 use kvarto::backend::wgpu::{OpenOptions, Without};
-use kvarto::backend::{Backend, BufferSlice, CpuBackend, Recording, SubmissionId, Timing, read_blocking};
+use kvarto::backend::{Backend, BufferSlice, CpuBackend, Recording, SPAN, SubmissionId, Timing, read_blocking};
 use support::affine::{dispatch, filled, floats, sequence, spec};
 use support::gpu::{on_each, on_each_new};
 
@@ -64,10 +64,19 @@ fn timing_counts_every_dispatch() {
         let times = backend.take_times().unwrap();
         assert_eq!((times.len(), times[0].kernel, times[0].dispatches), (1, "step", 2));
         assert!(times[0].nanoseconds > 0);
+        // A run of named kernels is one entry; others are not timed.
+        backend.set_timing(Timing::Spans(&["affine"])).unwrap();
+        backend.submit(many(40)).unwrap();
+        let times = backend.take_times().unwrap();
+        assert_eq!((times.len(), times[0].kernel, times[0].dispatches), (1, SPAN, 40));
+        assert!(times[0].nanoseconds > 0);
+        backend.set_timing(Timing::Spans(&["another"])).unwrap();
+        backend.submit(many(1)).unwrap();
+        assert!(backend.take_times().unwrap().is_empty());
         backend.set_timing(Timing::None).unwrap();
         backend.submit(many(1)).unwrap();
         assert!(backend.take_times().unwrap().is_empty());
-        assert_eq!(floats(&read_blocking(backend, result, 0, 4).unwrap()), [2113.0]);
+        assert_eq!(floats(&read_blocking(backend, result, 0, 4).unwrap()), [2154.0]);
         backend.free(a);
         backend.free(result);
     });

@@ -200,10 +200,12 @@ impl CpuBackend {
         for command in recording.commands() {
             match command {
                 Command::Dispatch(dispatch) => {
-                    let start = (self.timing != Timing::None).then(Instant::now);
+                    let start = Instant::now();
                     self.run(dispatch)?;
-                    if let Some(start) = start {
-                        let kernel = self.pipelines[dispatch.pipeline.0 as usize].decl.name;
+                    let kernel = self.pipelines[dispatch.pipeline.0 as usize].decl.name;
+                    // Of whole submissions too, since a submission is its kernels here.
+                    let entry = if self.timing == Timing::Steps { Some(kernel) } else { self.timing.entry(kernel) };
+                    if let Some(kernel) = entry {
                         let time =
                             self.times.entry(kernel).or_insert(KernelTime { kernel, dispatches: 0, nanoseconds: 0 });
                         time.dispatches += 1;

@@ -48,8 +48,31 @@ pub enum Timing {
     None,
     /// Whole submissions, on the host's clock.
     Steps,
-    /// Each kernel: device timestamps where there are any, else one pass a kernel, said in the record.
+    /// Each kernel: device timestamps where there are any, else one pass a kernel, said in the record. Kernels of a
+    /// GPU then run one by one, each with a pass of its own, which costs each some microseconds.
     Kernels,
+    /// Runs of the named kernels, each as it runs untimed: timestamps stand around the whole run. The entry is named
+    /// [`SPAN`] and counts the runs' dispatches.
+    Spans(&'static [&'static str]),
+}
+
+/// Name of the entry that [`Timing::Spans`] gives.
+pub const SPAN: &str = "span";
+
+impl Timing {
+    /// What a dispatch of `kernel` is counted under; `None` where it is not timed by itself.
+    pub fn entry(self, kernel: &'static str) -> Option<&'static str> {
+        match self {
+            Timing::None | Timing::Steps => None,
+            Timing::Kernels => Some(kernel),
+            Timing::Spans(kernels) => kernels.contains(&kernel).then_some(SPAN),
+        }
+    }
+
+    /// Whether kernels are timed, not only whole submissions.
+    pub fn of_kernels(self) -> bool {
+        matches!(self, Timing::Kernels | Timing::Spans(_))
+    }
 }
 
 /// Time spent in one kernel since the last call of [`Backend::take_times`].

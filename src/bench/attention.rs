@@ -2,7 +2,7 @@
 
 use super::data::{self, Kind};
 use super::{Quality, Quantiles, verify};
-use crate::backend::{Backend, BufferId, KernelTime, Timing, read_blocking};
+use crate::backend::{Backend, BufferId, KernelTime, SPAN, Timing, read_blocking};
 use crate::engine::{Engine, EngineOptions, Input, Output, Registry, SeqId, SeqRows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::RowView;
@@ -46,6 +46,8 @@ pub struct AttentionBench {
     pub context: u32,
     /// What is timed.
     pub work: Work,
+    /// Whether each page is a work item of its own, see [`EngineOptions::page_items`].
+    pub page_items: bool,
     /// Repetitions that count, after a quarter as many that do not.
     pub repetitions: u32,
 }
@@ -53,9 +55,11 @@ pub struct AttentionBench {
 /// What was measured.
 #[derive(Clone, Debug)]
 pub struct AttentionReport {
-    /// Nanoseconds of the kernels `query`, `decode` or `prefill`, and `merge` on the device; `None` without timestamps.
+    /// Nanoseconds from the queries' preparation to the merge on the device: `query`, `decode` or `prefill`, and `merge`
+    /// as they run.
     pub kernels_ns: Option<Quantiles>,
-    /// The same by kernel, means: name, dispatches, nanoseconds.
+    /// By kernel, each timed by itself, which costs a GPU some microseconds a dispatch: name, dispatches, nanoseconds
+    /// of all of them, means.
     pub by_kernel: Vec<(&'static str, f64, f64)>,
     /// Nanoseconds of a repetition on the host's clock, planning and waiting included.
     pub wall_ns: Quantiles,
@@ -147,6 +151,7 @@ impl AttentionBench {
         let options = EngineOptions {
             context_tokens: (self.context as usize + self.work.rows() as usize) * self.batch as usize,
             chunk_tokens: chunk as usize + exact,
+            page_items: self.page_items,
             ..EngineOptions::default()
         };
         let mut engine =
@@ -197,22 +202,26 @@ impl AttentionBench {
             }
         }
         let inner = if software { INNER[0] } else { self.inner(&mut engine, &buffers, &sequences)? };
-        engine.backend().set_timing(Timing::Kernels)?;
+        // First as they run, then each by itself, which costs a GPU some microseconds a kernel.
+        engine.backend().set_timing(Timing::Spans(&ATTENTION))?;
         let mut kernels = Vec::new();
-        let mut sums: BTreeMap<&'static str, (u64, u64)> = BTreeMap::new();
         for turn in 0..warm_up + self.repetitions {
-            let first = turn as usize * inner;
-            self.repeat(&mut engine, &buffers, &sequences, first..first + inner)?;
-            let times = engine.backend().take_times()?;
+            let times = self.timed(&mut engine, &buffers, &sequences, turn, inner)?;
             if turn >= warm_up {
-                kernels.extend(attention_ns(&times, inner));
-                for time in times.iter().filter(|t| ATTENTION.contains(&t.kernel)) {
+                kernels.extend(span_ns(&times, inner));
+            }
+        }
+        engine.backend().set_timing(Timing::Kernels)?;
+        let mut sums: BTreeMap<&'static str, (u64, u64)> = BTreeMap::new();
+        for turn in 0..warm_up {
+            for time in self.timed(&mut engine, &buffers, &sequences, turn, inner)? {
+                if ATTENTION.contains(&time.kernel) {
                     let sum = sums.entry(time.kernel).or_default();
                     *sum = (sum.0 + time.dispatches, sum.1 + time.nanoseconds);
                 }
             }
         }
-        let mean = |sum: u64| sum as f64 / f64::from(self.repetitions) / inner as f64;
+        let mean = |sum: u64| sum as f64 / f64::from(warm_up) / inner as f64;
         let by_kernel = sums.into_iter().map(|(name, (n, ns))| (name, mean(n), mean(ns))).collect();
         let stats = engine.stats();
         let bases = engine.bases()[0];
@@ -232,6 +241,20 @@ impl AttentionBench {
             layers,
             fill_seconds,
         })
+    }
+
+    /// The times of repetition `turn`: `inner` attentions of one submission.
+    fn timed(
+        &self,
+        engine: &mut Engine,
+        buffers: &Buffers,
+        sequences: &[SeqId],
+        turn: u32,
+        inner: usize,
+    ) -> Result<Vec<KernelTime>> {
+        let first = turn as usize * inner;
+        self.repeat(engine, buffers, sequences, first..first + inner)?;
+        engine.backend().take_times()
     }
 
     /// Attentions of one submission that take the device [`BUSY`] times as long as the host takes to plan them.
@@ -347,9 +370,8 @@ fn append(
 /// Kernels of one layer's attention.
 const ATTENTION: [&str; 4] = ["query", "decode", "prefill", "merge"];
 
-/// Nanoseconds from the query's preparation to the merge.
-fn attention_ns(times: &[KernelTime], inner: usize) -> Option<f64> {
-    let own = times.iter().filter(|t| ATTENTION.contains(&t.kernel));
-    let sum: u64 = own.map(|t| t.nanoseconds).sum();
-    (sum > 0).then_some(sum as f64 / inner as f64)
+/// Nanoseconds of one of `inner` attentions.
+fn span_ns(times: &[KernelTime], inner: usize) -> Option<f64> {
+    let span = times.iter().find(|t| t.kernel == SPAN)?;
+    (span.nanoseconds > 0).then_some(span.nanoseconds as f64 / inner as f64)
 }

@@ -64,6 +64,9 @@ struct AttentionFlags {
     /// Go round as many layers as hold this many bytes, so that caches hold little of the next one's; 0 for one layer
     #[arg(long, default_value = "512MiB", value_name = "SIZE")]
     cold: ByteSize,
+    /// Every page a work item of its own: the result's bits depend on nothing that the plan otherwise splits by
+    #[arg(long)]
+    page_items: bool,
     #[command(flatten)]
     common: CommonFlags,
 }
@@ -189,6 +192,7 @@ fn attention(flags: &AttentionFlags, work: Work) -> anyhow::Result<(serde_json::
         batch: flags.batch,
         context: flags.context,
         work,
+        page_items: flags.page_items,
         repetitions: flags.repetitions,
     };
     let mut tracing = None;

@@ -73,6 +73,10 @@ pub struct EngineOptions {
     /// Bytes that a policy's moves may read and write in one step, or as many as the step's rows take at 16 bits if
     /// that is more; `None` for [`MOVE_BYTES`]. A page moves in any case. What is left over waits for later steps.
     pub move_bytes: Option<u64>,
+    /// Whether each page is a work item of its own, and states are merged in the order of positions. Then no bit of an
+    /// attention's result depends on what the plan otherwise splits by: how large bindings are, in which segments pages
+    /// lie, what else is in the step. It costs a partial state a page, row and head.
+    pub page_items: bool,
 }
 
 /// Bytes of a policy's moves in a step where the options say nothing.
@@ -111,6 +115,7 @@ pub struct Engine {
     model_hash: Option<String>,
     /// What the policy said last, as long as it stands.
     asked: Option<policies::Asked>,
+    page_items: bool,
     move_bytes: u64,
     taps: Taps,
     /// Memory of the selector and the policy.
@@ -190,6 +195,7 @@ impl Engine {
             broken: None,
             model_hash: options.model_hash,
             asked: None,
+            page_items: options.page_items,
             move_bytes: options.move_bytes.unwrap_or(MOVE_BYTES),
             taps,
             user_buffers: taps::UserBuffers::new(),

@@ -61,6 +61,15 @@ impl Engine {
                 ));
             }
         }
+        if self.page_items
+            && let Some((states, most)) = rows.iter().find_map(|r| self.unfit_for_page_items(r))
+        {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{states} partial states, one a page and query head; a binding holds {most}"),
+                "leave out page_items, or take larger pages",
+            ));
+        }
         let sampled = self.samples_mass(rows);
         let mut events = Vec::new();
         let mut moved: Vec<[Vec<Transfer>; 2]> = Vec::with_capacity(self.groups.len());
@@ -104,7 +113,7 @@ impl Engine {
             }
         }
         let plans = (0..self.groups.len())
-            .map(|g| self.plan_group(g, rows, &plan_sequences[g], sampled))
+            .map(|g| self.plan_group(g, rows, &plan_sequences[g], sampled || self.page_items))
             .collect::<Result<_>>()?;
         let rows = rows.to_vec();
         Ok(Prepared {

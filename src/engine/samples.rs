@@ -73,21 +73,23 @@ impl Engine {
         if !self.samples.decode_steps.is_multiple_of(every) {
             return false;
         }
-        // A row's states must fit the workspace with a page each; entries of several rows are cut by the planner.
-        let fits = |r: &SeqRows| {
-            let Some(sequence) = self.sequences.get(&r.seq) else { return false };
-            self.groups.iter().enumerate().all(|(index, group)| {
-                let held = sequence.held(index, group.shape.page_tokens);
-                let pages = ((held.end - held.start + r.rows) as usize).div_ceil(group.shape.page_tokens) + 1;
-                let states = pages.saturating_mul(group.shape.q_heads);
-                states <= self.most_partials(group)
-            })
-        };
-        let fits = rows.iter().all(fits);
+        let fits = rows.iter().all(|r| self.unfit_for_page_items(r).is_none());
         if !fits && !std::mem::replace(&mut self.samples.told_unfit, true) {
             log::warn!("attention by page is not sampled in steps whose states, a page each, do not fit one binding");
         }
         fits
+    }
+
+    /// The states of a row and those that the workspace holds, where the former are more with a page each. Entries of
+    /// several rows are cut by the planner.
+    pub(super) fn unfit_for_page_items(&self, r: &SeqRows) -> Option<(usize, usize)> {
+        let Some(sequence) = self.sequences.get(&r.seq) else { return Some((0, 0)) };
+        self.groups.iter().enumerate().find_map(|(index, group)| {
+            let held = sequence.held(index, group.shape.page_tokens);
+            let pages = ((held.end - held.start + r.rows) as usize).div_ceil(group.shape.page_tokens) + 1;
+            let (states, most) = (pages.saturating_mul(group.shape.q_heads), self.most_partials(group));
+            (states > most).then_some((states, most))
+        })
     }
 
     /// What the sealed and converted pages of a step hold, for those that are sampled. The step has run; the slots that

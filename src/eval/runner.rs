@@ -264,6 +264,7 @@ impl Runner {
             kv_budget_bytes: None,
             rewind_tokens,
             move_bytes: Some(u64::MAX),
+            page_items: false,
         };
         let model = self.held()?;
         self.model = Some(model.with_cache(profile, self.registry.clone(), &options)?);

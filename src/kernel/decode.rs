@@ -1,6 +1,7 @@
 //! Attention over pages for 1 to 16 query rows a sequence: one partial softmax state a row and head.
 //!
-//! What was tried in WGSL on an H200 (8 x 32,768 tokens, 32 query and 8 KV heads of 128; attention and merge, us):
+//! What was tried in WGSL on an H200 (8 x 32,768 tokens, 32 query and 8 KV heads of 128; attention and merge, us, each
+//! dispatch in a pass of its own: some 8 us a dispatch more than as they run):
 //! - from one 4-byte load a value group to units of 16 bytes: f16 490 to 332, fp8 571 to 325, tq3 885 to 311;
 //! - eight fetches of V under way instead of four: f16 331 to 324; more of K: slower;
 //! - codes by table and two tokens a look-up, addresses as one term of the token and one of the unit: tq3 313 to 284,

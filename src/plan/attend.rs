@@ -17,7 +17,12 @@ struct List {
     kv_head: usize,
     class: Class,
     ids: Vec<u32>,
+    /// The pages' places in the sequence, where [`Limits::page_items`] asks for their order.
+    places: Vec<u32>,
 }
+
+/// A state of an (entry, head): its place in the merge, and its index among partial states.
+type Part = (u32, u32);
 
 /// Plans a layer; `None` when an entry of several rows does not fit the workspace alone.
 pub(super) fn plan_attend(
@@ -30,7 +35,7 @@ pub(super) fn plan_attend(
     let mut plan = LayerPlan::default();
     let lists = page_lists(limits, entries, source, layer, &mut plan.read_bytes);
     let items = items(limits, entries, source, &lists);
-    let mut parts: Vec<Vec<u32>> = vec![Vec::new(); entries.len() * limits.kv_heads];
+    let mut parts: Vec<Vec<Part>> = vec![Vec::new(); entries.len() * limits.kv_heads];
     let mut rest = items.as_slice();
     for round in rounds(limits, entries, &lists, &items)? {
         // Items stand in the order of their entries.
@@ -39,9 +44,12 @@ pub(super) fn plan_attend(
         plan.rounds.push(plan_round(limits, entries, &lists, own, round, &mut parts, tables));
     }
     let mut heads = Vec::with_capacity(parts.len() * 2);
-    for list in &parts {
+    for list in &mut parts {
+        if limits.page_items {
+            list.sort_unstable();
+        }
         heads.extend([tables.len() as u32, list.len() as u32]);
-        tables.extend(list);
+        tables.extend(list.iter().map(|part| part.1));
     }
     plan.lists_at = tables.len() as u32;
     tables.extend(heads);
@@ -79,12 +87,16 @@ fn page_lists(
                     last = match lists[first..].iter().position(|list| list.class == class) {
                         Some(found) => first + found,
                         None => {
-                            lists.push(List { entry: at, kv_head, class, ids: Vec::with_capacity(end - page) });
+                            let ids = Vec::with_capacity(end - page);
+                            lists.push(List { entry: at, kv_head, class, ids, places: Vec::new() });
                             lists.len() - 1
                         }
                     };
                 }
                 lists[last].ids.push(id.0);
+                if limits.page_items {
+                    lists[last].places.push(page as u32);
+                }
             }
             if matches!(entry.route, Route::Decode(_)) {
                 let bytes = lists[first..].iter().map(|list| list.ids.len() as u64 * source.class_bytes(list.class));
@@ -161,7 +173,7 @@ fn plan_round(
     lists: &[List],
     items: &[Item],
     round: Range<usize>,
-    parts: &mut [Vec<u32>],
+    parts: &mut [Vec<Part>],
     tables: &mut Vec<u32>,
 ) -> Round {
     let mut batches: BTreeMap<(Route, Class), Vec<&Item>> = BTreeMap::new();
@@ -181,7 +193,8 @@ fn plan_round(
             tables.extend_from_slice(&list.ids[item.ids.clone()]);
             let (row, count) = (entry.row_start - row_start, item.ids.len() as u32);
             words.extend([row, entry.rows, list.kv_head as u32, ids_at, count, partials, 0, 0]);
-            parts[list.entry * limits.kv_heads + list.kv_head].push(partials);
+            let place = list.places.get(item.ids.start).copied().unwrap_or(0);
+            parts[list.entry * limits.kv_heads + list.kv_head].push((place, partials));
             partials += entry.rows * limits.group as u32;
         }
         attend.push(Batch { class, route, items_at: tables.len() as u32, items: items.len() as u32 });

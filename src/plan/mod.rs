@@ -94,7 +94,7 @@ pub struct Limits {
     pub max_partials: usize,
     /// Most rows whose prepared queries the workspace holds at once.
     pub max_rows: usize,
-    /// Whether every page is an item of its own, so that partial states are those of pages.
+    /// Whether every page is an item of its own, so that partial states are those of pages, merged in their order.
     pub page_items: bool,
 }
 

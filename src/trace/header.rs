@@ -111,6 +111,7 @@ impl Header {
             Timing::None => "none",
             Timing::Steps => "steps",
             Timing::Kernels => "kernels",
+            Timing::Spans(_) => "spans",
         };
         let (profile, profile_text) = (engine.profile().name.clone(), engine.profile().to_toml());
         let kv_budget_bytes = engine.memory_classes().budget_bytes;

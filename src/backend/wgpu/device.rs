@@ -257,9 +257,9 @@ impl Backend for WgpuBackend {
         encode::check(&self.buffers, &self.pipelines, &self.caps, commands)?;
         self.work.absorb();
         match self.timing {
-            Timing::Kernels if !self.caps.timestamps => self.submit_timed_by_host(commands)?,
+            timing if timing.of_kernels() && !self.caps.timestamps => self.submit_timed_by_host(commands)?,
             _ => {
-                if self.timing == Timing::Kernels {
+                if self.timing.of_kernels() {
                     self.timer.harvest(timing::period_of(&self.queue)?)?;
                 }
                 let segments = self.work.segments(commands, self.caps.max_submission_ms);
@@ -304,7 +304,7 @@ impl Backend for WgpuBackend {
     }
 
     fn set_timing(&mut self, timing: Timing) -> Result<()> {
-        if timing == Timing::Kernels && self.caps.timestamps {
+        if timing.of_kernels() && self.caps.timestamps {
             timing::period_of(&self.queue)?;
         }
         self.work.absorb();

@@ -3,7 +3,7 @@
 use super::buffers::Buffers;
 use super::groups::Groups;
 use super::pipelines::Pipelines;
-use super::timing::{DISPATCHES_A_SET, Queries};
+use super::timing::{Queries, SPANS_A_SET};
 use super::uniforms::{STRIDE_BYTES, Uniform};
 use crate::backend::{Access, Caps, Command, Dispatch};
 use crate::error::{Error, ErrorKind, Result};
@@ -92,7 +92,7 @@ pub(super) struct Encoding<'a> {
 }
 
 impl Encoding<'_> {
-    /// One pass for all dispatches between copies; with `queries`, one pass a dispatch.
+    /// One pass for all dispatches between copies; with `queries`, one pass a span.
     pub(super) fn encode(
         &mut self,
         commands: &[Command],
@@ -101,7 +101,7 @@ impl Encoding<'_> {
     ) -> Result<()> {
         self.groups.begin();
         let mut pass: Option<wgpu::ComputePass<'static>> = None;
-        let mut bound = None;
+        let (mut bound, mut timed) = (None, None);
         let mut number = 0;
         for command in commands {
             match command {
@@ -109,15 +109,17 @@ impl Encoding<'_> {
                     let pipeline = self.pipelines.get(dispatch.pipeline)?;
                     let layout = (pipeline.layout, self.pipelines.layout(pipeline.layout));
                     let group = self.groups.get(self.device, self.buffers, layout, self.uniform, &dispatch.bindings)?;
-                    if queries.is_some() {
+                    let span = queries.and_then(|q| q.span_of(number));
+                    if span != timed {
                         pass = None;
+                        timed = span;
                     }
                     let pass = pass.get_or_insert_with(|| {
                         bound = None;
-                        let timestamp_writes = queries.map(|q| wgpu::ComputePassTimestampWrites {
-                            query_set: &q.sets[number / DISPATCHES_A_SET],
-                            beginning_of_pass_write_index: Some((number % DISPATCHES_A_SET * 2) as u32),
-                            end_of_pass_write_index: Some((number % DISPATCHES_A_SET * 2 + 1) as u32),
+                        let timestamp_writes = queries.zip(span).map(|(q, at)| wgpu::ComputePassTimestampWrites {
+                            query_set: &q.sets[at / SPANS_A_SET],
+                            beginning_of_pass_write_index: Some((at % SPANS_A_SET * 2) as u32),
+                            end_of_pass_write_index: Some((at % SPANS_A_SET * 2 + 1) as u32),
                         });
                         let label = queries.map(|_| pipeline.decl.name).or(Some("kvarto"));
                         let descriptor = wgpu::ComputePassDescriptor { label, timestamp_writes };

@@ -5,7 +5,7 @@ use super::encode::{self, Encoding};
 use super::health::{full_text, poll_device, scoped};
 use super::poller;
 use super::timing::{self, Queries};
-use crate::backend::{Command, Timing};
+use crate::backend::{Command, Dispatch, Timing};
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -54,10 +54,10 @@ impl WgpuBackend {
             self.refresh()?;
         }
         encode::blocks(commands, &mut self.scratch);
-        let queries = match self.timing == Timing::Kernels && self.caps.timestamps {
+        let queries = match self.timing.of_kernels() && self.caps.timestamps {
             true => {
-                let kernels = timing::kernels_of(commands, |d| self.pipelines.get(d.pipeline).map(|p| p.decl.name))?;
-                Queries::new(&self.device, kernels)
+                let name = |d: &Dispatch| self.pipelines.get(d.pipeline).map(|p| p.decl.name);
+                Queries::new(&self.device, timing::spans_of(self.timing, commands, name)?)
             }
             false => None,
         };
@@ -130,8 +130,9 @@ impl WgpuBackend {
             self.submit_segment(std::slice::from_ref(command)).map_err(|e| amid(at, e))?;
             if let Command::Dispatch(dispatch) = command {
                 self.wait_for_last()?;
-                let kernel = self.pipelines.get(dispatch.pipeline)?.decl.name;
-                self.timer.add(kernel, start.elapsed().as_nanos() as u64);
+                if let Some(entry) = self.timing.entry(self.pipelines.get(dispatch.pipeline)?.decl.name) {
+                    self.timer.add(entry, 1, start.elapsed().as_nanos() as u64);
+                }
             }
         }
         Ok(())

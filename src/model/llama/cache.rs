@@ -22,6 +22,8 @@ pub struct CacheOptions {
     pub rewind_tokens: usize,
     /// Bytes of a policy's moves in a step, see [`EngineOptions::move_bytes`].
     pub move_bytes: Option<u64>,
+    /// Whether each page is a work item of its own, see [`EngineOptions::page_items`].
+    pub page_items: bool,
 }
 
 impl Default for CacheOptions {
@@ -32,6 +34,7 @@ impl Default for CacheOptions {
             kv_budget_bytes: None,
             rewind_tokens: 0,
             move_bytes: None,
+            page_items: false,
         }
     }
 }
@@ -69,6 +72,7 @@ pub(super) fn engine(
         rewind_tokens: options.rewind_tokens,
         taps: offers(config),
         move_bytes: options.move_bytes,
+        page_items: options.page_items,
         ..EngineOptions::default()
     };
     let mut engine = Engine::with_options(backend, shape, profile, registry, engine_options)?;
