@@ -4,6 +4,7 @@
 mod support;
 
 use kvarto::backend::assemble::{AssembleOptions, Module, assemble};
+use kvarto::backend::cuda::{Compiler, source};
 use kvarto::backend::{CodecUse, Specialisation};
 use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;
@@ -228,4 +229,44 @@ fn dawn_compiles_every_kernel() {
         Ok([floor, native]) => println!("{floor} modules without extensions, {native} with"),
         Err(reason) => require_or_skip("dawn", &reason),
     }
+}
+
+/// Of the floor tier, which is what is translated, each text; and a part of them by CUDA's run-time compiler, which needs
+/// no GPU.
+#[test]
+fn cuda_runs_every_kernel_by_the_same_text() {
+    let mut specs = other_specs();
+    specs.extend(attention_specs());
+    let floor: Vec<&Specialisation> = specs.iter().filter(|spec| !native(spec)).collect();
+    let sources: Vec<_> = floor.iter().map(|spec| source(spec).unwrap_or_else(|e| panic!("{e}"))).collect();
+    println!("{} sources", sources.len());
+    let compiler = Compiler::new((9, 0), None);
+    let Some(version) = compiler.compiler() else {
+        return require_or_skip("nvrtc", "CUDA's run-time compiler (libnvrtc) is not found");
+    };
+    let every = |name: &str| if ["decode", "prefill"].contains(&name) { 181 } else { 67 };
+    let mut met: std::collections::BTreeMap<&str, usize> = Default::default();
+    for (spec, source) in floor.iter().zip(&sources) {
+        let count = met.entry(spec.decl.name).or_default();
+        *count += 1;
+        if *count % every(spec.decl.name) == 1 {
+            let start = std::time::Instant::now();
+            let cubin = compiler.cubin(source, spec.key()).unwrap_or_else(|e| panic!("{e}"));
+            println!(
+                "{:.1} s, {} bytes from {}: {}",
+                start.elapsed().as_secs_f64(),
+                cubin.len(),
+                source.text.len(),
+                spec.key()
+            );
+            assert!(cubin.starts_with(b"\x7fELF"), "{}", spec.key());
+        }
+    }
+    println!("NVRTC {version}: {met:?}");
+}
+
+/// Whether a text asks for more than WebGPU's defaults.
+fn native(spec: &Specialisation) -> bool {
+    let module = assemble(spec, &AssembleOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", spec.key()));
+    !module.enables.is_empty()
 }

@@ -1,4 +1,4 @@
-//! Where kernels run: one trait over the CPU, wgpu and (its place kept) CUDA.
+//! Where kernels run: one trait over the CPU, wgpu and CUDA.
 //!
 //! A backend owns buffers and pipelines and executes [`Recording`]s in the order they are submitted.
 //! Nothing in it blocks: submission returns an id, reading returns a future.
@@ -8,6 +8,8 @@ mod awake;
 mod caps;
 pub mod cpu;
 mod cpu_call;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod declaration;
 mod recording;
 #[cfg(feature = "wgpu")]

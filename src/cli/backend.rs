@@ -3,6 +3,7 @@
 use super::arguments;
 use super::mask_flags::MaskFlags;
 use clap::Args;
+use kvarto::backend::cuda::{self, CudaBackend};
 use kvarto::backend::wgpu::{AdapterChoice, OpenOptions, WgpuBackend};
 use kvarto::backend::{Backend, CpuBackend};
 use kvarto::{Error, ErrorKind, Result};
@@ -48,9 +49,11 @@ pub enum Wanted {
     Cpu,
     /// An adapter that wgpu sees.
     Gpu(AdapterChoice),
+    /// A device of CUDA's.
+    Cuda(usize),
 }
 
-const WORDS: &str = "auto, cpu, wgpu, vulkan[:N], metal[:N], dx12[:N], gl[:N], cuda[:N] (not built yet)";
+const WORDS: &str = "auto, cpu, wgpu, vulkan[:N], metal[:N], dx12[:N], gl[:N], cuda[:N]";
 
 /// The flag's line of help.
 pub fn help() -> String {
@@ -64,8 +67,10 @@ pub fn help() -> String {
 pub fn parse(word: &str, masks: &MaskFlags) -> Result<Wanted> {
     masks.options()?;
     let wanted = named(word)?;
-    if wanted == Wanted::Cpu {
-        masks.refuse_on_cpu("asked for")?;
+    match wanted {
+        Wanted::Cpu => masks.refuse_on("the CPU (asked for)")?,
+        Wanted::Cuda(_) => masks.refuse_on("CUDA (asked for)")?,
+        _ => {}
     }
     Ok(wanted)
 }
@@ -82,11 +87,7 @@ fn named(word: &str) -> Result<Wanted> {
         ("vulkan" | "metal" | "dx12" | "gl", _) => {
             Ok(Wanted::Gpu(AdapterChoice::Api { api: name.into(), index: number.unwrap_or(0) }))
         }
-        ("cuda", _) => Err(Error::new(
-            ErrorKind::Unsupported,
-            "the CUDA backend is not built yet",
-            "an NVIDIA card is also reached through --backend vulkan; `kvarto doctor` lists what there is",
-        )),
+        ("cuda", _) => Ok(Wanted::Cuda(number.unwrap_or(0))),
         _ => Err(unknown(word)),
     }
 }
@@ -103,16 +104,26 @@ pub fn open(wanted: &Wanted, flags: &BackendFlags) -> Result<Chosen> {
             gpu(choice, flags, "asked for: the best adapter that wgpu sees".into())
         }
         Wanted::Gpu(choice) => gpu(choice, flags, "asked for".into()),
+        Wanted::Cuda(index) => Ok(Chosen { backend: Box::new(CudaBackend::open(*index)?), why: "asked for".into() }),
     }
 }
 
+/// CUDA, then a discrete adapter of wgpu's, an integrated one, the CPU; `why` names what was passed over.
 fn auto(flags: &BackendFlags) -> Result<Chosen> {
-    let why = "auto: the first hardware adapter (CUDA is not built yet)";
-    match gpu(&AdapterChoice::Auto { allow_software: false }, flags, why.into()) {
+    let no_cuda = match flags.masks.empty() {
+        true => match auto_cuda() {
+            Ok(chosen) => return Ok(chosen),
+            Err(error) if error.kind() == ErrorKind::Unsupported => error.message().to_string(),
+            Err(error) => return Err(error),
+        },
+        false => "no CUDA beside --limits and --without".into(),
+    };
+    let why = format!("auto: the first hardware adapter ({no_cuda})");
+    match gpu(&AdapterChoice::Auto { allow_software: false }, flags, why) {
         // A limit that the adapter lacks is no reason to take another backend.
         Err(error) if error.kind() == ErrorKind::Unsupported && flags.masks.empty() => {
             log::debug!("auto: {error}");
-            cpu(flags, "auto: no hardware adapter that runs the kernels (CUDA is not built yet)".into())
+            cpu(flags, format!("auto: no hardware adapter that runs the kernels ({no_cuda})"))
         }
         Err(error) if error.kind() == ErrorKind::Unsupported => Err(Error::new(
             ErrorKind::Unsupported,
@@ -123,6 +134,12 @@ fn auto(flags: &BackendFlags) -> Result<Chosen> {
     }
 }
 
+/// The first device of CUDA's, where kernels can be compiled for it.
+fn auto_cuda() -> Result<Chosen> {
+    cuda::compiles()?;
+    Ok(Chosen { backend: Box::new(CudaBackend::open(0)?), why: "auto: the first CUDA device".into() })
+}
+
 fn gpu(choice: &AdapterChoice, flags: &BackendFlags, why: String) -> Result<Chosen> {
     let options = OpenOptions { max_submission_ms: flags.max_submission_ms, ..flags.masks.options()? };
     let backend = WgpuBackend::open_with(choice, &options)?;
@@ -130,7 +147,7 @@ fn gpu(choice: &AdapterChoice, flags: &BackendFlags, why: String) -> Result<Chos
 }
 
 fn cpu(flags: &BackendFlags, why: String) -> Result<Chosen> {
-    flags.masks.refuse_on_cpu(&why)?;
+    flags.masks.refuse_on(&format!("the CPU ({why})"))?;
     Ok(Chosen { backend: Box::new(CpuBackend::new(flags.threads)?), why })
 }
 

@@ -81,10 +81,10 @@ pub fn run(command: &ConformanceCommand) -> anyhow::Result<ExitCode> {
         }
         _ => {
             for (word, adapter) in doctor::candidates(None)? {
-                let refusal = adapter.as_ref().and_then(|a| a.refusal.clone());
+                let refusal = adapter.refusal().map(String::from);
                 tested.push(match refusal {
                     Some(reason) => Tested { word, outcome: Outcome::Refused(reason) },
-                    None => match doctor::open(adapter.as_ref(), &open) {
+                    None => match adapter.open(&open) {
                         Ok(mut backend) => suite(&word, backend.as_mut(), &options),
                         Err(error) => Tested { word, outcome: Outcome::Fault(error) },
                     },

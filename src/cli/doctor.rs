@@ -6,6 +6,7 @@ mod text;
 use super::mask_flags::MaskFlags;
 use super::output;
 use clap::Args;
+use kvarto::backend::cuda::{self, CudaBackend, DeviceReport};
 use kvarto::backend::wgpu::{AdapterChoice, AdapterReport, OpenOptions, WgpuBackend, adapters};
 use kvarto::backend::{Backend, Caps, CpuBackend};
 use kvarto::selftest::{self, FORMATS, HEAD_SIZES, KernelReport, SelfTest, Support, Verdict};
@@ -27,18 +28,73 @@ pub struct DoctorCommand {
     pub json: bool,
 }
 
-/// One line on the place kept for CUDA.
-const CUDA: &str = "not built in this version";
+/// What can be opened.
+#[derive(Clone, Debug)]
+pub(super) enum Adapter {
+    /// This machine's cores.
+    Cpu,
+    /// An adapter that wgpu sees, and what its driver says.
+    Wgpu(AdapterReport),
+    /// A device of CUDA's.
+    Cuda(DeviceReport),
+}
+
+impl Adapter {
+    /// What the driver says through wgpu.
+    fn report(&self) -> Option<&AdapterReport> {
+        match self {
+            Adapter::Wgpu(report) => Some(report),
+            _ => None,
+        }
+    }
+
+    /// Why it is known beforehand that the kernels cannot run on it.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.report().and_then(|r| r.refusal.as_deref())
+    }
+
+    /// Its name and type, as they are known before it is opened.
+    fn name_and_type(&self) -> (&str, &str) {
+        match self {
+            Adapter::Cpu => ("-", "cpu"),
+            Adapter::Wgpu(report) => (&report.name, &report.device_type),
+            Adapter::Cuda(report) => (&report.name, if report.integrated { "integrated" } else { "discrete" }),
+        }
+    }
+
+    /// Its driver, as it is known before it is opened.
+    fn driver(&self) -> Option<&str> {
+        match self {
+            Adapter::Cpu => None,
+            Adapter::Wgpu(report) => Some(&report.driver),
+            Adapter::Cuda(report) => Some(&report.driver),
+        }
+    }
+
+    /// Its backend.
+    ///
+    /// # Errors
+    /// As the backend's own.
+    pub(super) fn open(&self, options: &OpenOptions) -> Result<Box<dyn Backend>> {
+        Ok(match self {
+            Adapter::Cpu => Box::new(CpuBackend::new(0)?),
+            Adapter::Wgpu(report) => {
+                let choice = AdapterChoice::Api { api: report.api.clone(), index: report.index };
+                Box::new(WgpuBackend::open_with(&choice, options)?)
+            }
+            Adapter::Cuda(report) => Box::new(CudaBackend::open(report.index)?),
+        })
+    }
+}
 
 /// An adapter, and what was found of it.
 pub(super) struct Examined {
     /// `cpu`, `vulkan:0`: the word for `--backend`.
     word: String,
-    /// What the driver says; none for the CPU.
-    report: Option<AdapterReport>,
+    adapter: Adapter,
     /// What the backend makes of it, once opened.
     caps: Option<Caps>,
-    /// Why it could not be opened; a refusal known beforehand stands in the report.
+    /// Why it could not be opened; a refusal known beforehand is the adapter's.
     fault: Option<Error>,
     kernels: Vec<KernelReport>,
     formats: Vec<Support>,
@@ -48,7 +104,7 @@ pub(super) struct Examined {
 
 impl Examined {
     fn refusal(&self) -> Option<&str> {
-        self.report.as_ref().and_then(|r| r.refusal.as_deref())
+        self.adapter.refusal()
     }
 
     /// Whether everything that was tried passed; an adapter that is refused by name is no failure.
@@ -61,7 +117,7 @@ impl Examined {
 pub fn run(command: &DoctorCommand) -> anyhow::Result<ExitCode> {
     let options = command.masks.options()?;
     if command.adapter.as_deref() == Some("cpu") {
-        command.masks.refuse_on_cpu("asked for")?;
+        command.masks.refuse_on("the CPU (asked for)")?;
     }
     let test = SelfTest::new();
     let mut examined = Vec::new();
@@ -69,35 +125,43 @@ pub fn run(command: &DoctorCommand) -> anyhow::Result<ExitCode> {
         log::info!("looking at {}", candidate.0);
         examined.push(examine(candidate, &options, &test));
     }
-    let cuda = command.adapter.is_none();
+    // Why there is no CUDA device, where all adapters are looked at.
+    let no_cuda = match command.adapter {
+        None => cuda::devices().and_then(|_| cuda::compiles()).err(),
+        Some(_) => None,
+    };
     let out = match command.json {
-        true => output::json(&json::of(&examined, cuda), true),
+        true => output::json(&json::of(&examined, no_cuda.as_ref()), true),
         // Names come from drivers.
-        false => output::escaped_lines(&text::of(&examined, cuda)),
+        false => output::escaped_lines(&text::of(&examined, no_cuda.as_ref())),
     };
     output::write(&out)?;
     let passed = examined.iter().all(Examined::passed);
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The word of an adapter, and what the driver says; none for the CPU.
-pub(super) type Candidate = (String, Option<AdapterReport>);
+/// The word of an adapter, and what it is.
+pub(super) type Candidate = (String, Adapter);
 
 /// The CPU and every adapter, or the one that `word` names.
 pub(super) fn candidates(word: Option<&str>) -> Result<Vec<Candidate>> {
-    if word == Some("cuda") || word.is_some_and(|w| w.starts_with("cuda:")) {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("cuda: {CUDA}"),
-            "name another adapter; without --adapter all are looked at",
-        ));
-    }
-    let cpu = ("cpu".to_string(), None);
+    let cpu = ("cpu".to_string(), Adapter::Cpu);
     if word == Some("cpu") {
         return Ok(vec![cpu]);
     }
-    let gpus = adapters().into_iter().map(|r| (format!("{}:{}", r.api, r.index), Some(r)));
-    let mut all: Vec<Candidate> = [cpu].into_iter().chain(gpus).collect();
+    let cuda = |report: DeviceReport| (format!("cuda:{}", report.index), Adapter::Cuda(report));
+    let devices = match word {
+        // Named, so its reason is the answer.
+        Some(word) if word == "cuda" || word.starts_with("cuda:") => {
+            let devices = cuda::devices()?;
+            cuda::compiles()?;
+            devices
+        }
+        _ if cuda::compiles().is_ok() => cuda::devices().unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    let gpus = adapters().into_iter().map(|r| (format!("{}:{}", r.api, r.index), Adapter::Wgpu(r)));
+    let mut all: Vec<Candidate> = [cpu].into_iter().chain(gpus).chain(devices.into_iter().map(cuda)).collect();
     if let Some(word) = word {
         let full = if word.contains(':') { word.to_string() } else { format!("{word}:0") };
         let words: Vec<String> = all.iter().map(|(w, _)| w.clone()).collect();
@@ -113,22 +177,11 @@ pub(super) fn candidates(word: Option<&str>) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
-/// The adapter's backend, the CPU without one.
-pub(super) fn open(report: Option<&AdapterReport>, options: &OpenOptions) -> Result<Box<dyn Backend>> {
-    Ok(match report {
-        None => Box::new(CpuBackend::new(0)?),
-        Some(r) => {
-            let choice = AdapterChoice::Api { api: r.api.clone(), index: r.index };
-            Box::new(WgpuBackend::open_with(&choice, options)?)
-        }
-    })
-}
-
-fn examine((word, report): Candidate, options: &OpenOptions, test: &SelfTest) -> Examined {
+fn examine((word, adapter): Candidate, options: &OpenOptions, test: &SelfTest) -> Examined {
     let start = Instant::now();
     let mut found = Examined {
         word,
-        report,
+        adapter,
         caps: None,
         fault: None,
         kernels: Vec::new(),
@@ -147,7 +200,7 @@ fn examine((word, report): Candidate, options: &OpenOptions, test: &SelfTest) ->
 
 impl Examined {
     fn look(&mut self, options: &OpenOptions, test: &SelfTest) -> Result<()> {
-        let mut backend = open(self.report.as_ref(), options)?;
+        let mut backend = self.adapter.open(options)?;
         self.caps = Some(backend.caps().clone());
         self.kernels = selftest::kernels(backend.as_mut())?;
         log::info!("{}: kernels after {:?}", self.word, self.kernels.iter().map(|k| k.time).sum::<Duration>());
@@ -155,7 +208,7 @@ impl Examined {
         for (format, known_nmse) in FORMATS {
             let backend = match held.take() {
                 Some(backend) => backend,
-                None => open(self.report.as_ref(), options)?,
+                None => self.adapter.open(options)?,
             };
             let (back, verdict) = test.run(backend, format, known_nmse);
             // After a fault the device itself may be in trouble: the next format gets a fresh one.
@@ -165,7 +218,7 @@ impl Examined {
         }
         let mut backend = match held {
             Some(backend) => backend,
-            None => open(self.report.as_ref(), options)?,
+            None => self.adapter.open(options)?,
         };
         self.formats = selftest::formats(backend.as_mut(), &HEAD_SIZES)?;
         Ok(())

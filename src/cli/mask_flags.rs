@@ -41,16 +41,16 @@ impl MaskFlags {
         self.limits.as_deref().is_none_or(|limits| limits.trim() == "adapter") && self.without.is_none()
     }
 
-    /// Refuses masks where no GPU is opened: the CPU would silently be what it is.
+    /// Refuses masks where wgpu opens nothing: `what` would silently be what it is.
     ///
     /// # Errors
     /// `Usage`, where there are any.
-    pub fn refuse_on_cpu(&self, why: &str) -> Result<()> {
+    pub fn refuse_on(&self, what: &str) -> Result<()> {
         if self.empty() {
             return Ok(());
         }
         let flag = if self.limits.is_some() { "--limits" } else { "--without" };
-        let message = format!("{flag} holds a GPU adapter to less than it has, and this is the CPU ({why})");
+        let message = format!("{flag} holds an adapter of wgpu's to less than it has, and this is {what}");
         Err(Error::new(ErrorKind::Usage, message, "name an adapter, such as --backend vulkan"))
     }
 }

@@ -1,17 +1,17 @@
 //! The report for programs.
 
-use super::{CUDA, Examined};
+use super::Examined;
 use kvarto::Error;
 use serde_json::{Value, json};
 
-/// The whole report.
-pub fn of(all: &[Examined], cuda: bool) -> Value {
+/// The whole report; `no_cuda` says why no device of CUDA's is in it.
+pub fn of(all: &[Examined], no_cuda: Option<&Error>) -> Value {
     let mut report = json!({
         "passed": all.iter().all(Examined::passed),
         "adapters": all.iter().map(adapter).collect::<Vec<_>>(),
     });
-    if cuda {
-        report["cuda"] = json!(CUDA);
+    if let Some(fault) = no_cuda {
+        report["cuda"] = error(fault);
     }
     report
 }
@@ -69,12 +69,13 @@ fn adapter(e: &Examined) -> Value {
         })
     });
     let caps = e.caps.as_ref();
-    let report = e.report.as_ref();
+    let report = e.adapter.report();
+    let (name, kind) = e.adapter.name_and_type();
     json!({
         "adapter": e.word,
-        "name": caps.map(|c| &c.adapter).or(report.map(|r| &r.name)),
-        "driver": caps.map(|c| &c.driver).or(report.map(|r| &r.driver)),
-        "device_type": caps.map(|c| &c.device_type).or(report.map(|r| &r.device_type)),
+        "name": caps.map_or(name, |c| &c.adapter),
+        "driver": caps.map(|c| c.driver.as_str()).or(e.adapter.driver()),
+        "device_type": caps.map_or(kind, |c| &c.device_type),
         "software": caps.map(|c| c.software).or(report.map(|r| r.software)),
         "tier": caps.map(|c| &c.tier),
         "limits": limits,

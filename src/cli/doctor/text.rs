@@ -1,13 +1,14 @@
 //! The report for people.
 
 use super::super::report::bytes;
-use super::{CUDA, Examined};
+use super::Examined;
+use kvarto::Error;
 use kvarto::selftest::{HEAD_SIZES, Support};
 use kvarto::shape::Side;
 use std::fmt::Write;
 
-/// The whole report.
-pub fn of(all: &[Examined], cuda: bool) -> String {
+/// The whole report; `no_cuda` says why no device of CUDA's is in it.
+pub fn of(all: &[Examined], no_cuda: Option<&Error>) -> String {
     let mut rows = vec![["adapter", "name", "type", "tier", "kernels", "self-test", "time"].map(String::from)];
     for e in all {
         let (name, kind) = name_and_type(e);
@@ -32,8 +33,8 @@ pub fn of(all: &[Examined], cuda: bool) -> String {
         ]);
     }
     let mut out = aligned(&rows, "");
-    if cuda {
-        let _ = writeln!(out, "cuda: {CUDA}");
+    if let Some(error) = no_cuda {
+        let _ = writeln!(out, "{}", error.message());
     }
     for e in all {
         let _ = write!(out, "\n{}", details(e));
@@ -42,10 +43,12 @@ pub fn of(all: &[Examined], cuda: bool) -> String {
 }
 
 fn name_and_type(e: &Examined) -> (String, String) {
-    match (&e.caps, &e.report) {
-        (Some(c), _) => (c.adapter.clone(), c.device_type.clone()),
-        (None, Some(r)) => (r.name.clone(), r.device_type.clone()),
-        (None, None) => ("-".into(), "cpu".into()),
+    match &e.caps {
+        Some(caps) => (caps.adapter.clone(), caps.device_type.clone()),
+        None => {
+            let (name, kind) = e.adapter.name_and_type();
+            (name.into(), kind.into())
+        }
     }
 }
 
@@ -62,8 +65,8 @@ fn details(e: &Examined) -> String {
     };
     let (name, _) = name_and_type(e);
     line("name", name);
-    let driver = e.caps.as_ref().map(|c| &c.driver).or(e.report.as_ref().map(|r| &r.driver));
-    line("driver", driver.filter(|d| !d.is_empty()).cloned().unwrap_or_else(|| "not stated".into()));
+    let driver = e.caps.as_ref().map(|c| c.driver.as_str()).or(e.adapter.driver());
+    line("driver", driver.filter(|d| !d.is_empty()).map(String::from).unwrap_or_else(|| "not stated".into()));
     if let Some(reason) = e.refusal() {
         line("refused", reason.into());
         return out;

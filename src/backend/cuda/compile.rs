@@ -1,0 +1,162 @@
+//! From CUDA text to machine code: kept on disk by what it was made from, made by NVRTC where it is found.
+
+#![allow(unsafe_code)]
+
+use super::source::Source;
+use crate::error::{Error, ErrorKind, Result};
+use cudarc::nvrtc::{result, sys};
+use std::ffi::{CStr, CString, c_char};
+use std::path::PathBuf;
+
+/// What every kernel is compiled with.
+const OPTIONS: &[&str] = &["--std=c++17", "--device-as-default-execution-space", "--extra-device-vectorization"];
+
+const REMEDY: &str =
+    "install CUDA's run-time compiler (libnvrtc, 12 or 13) where the loader finds it, or use --backend vulkan";
+
+/// Makes machine code for one architecture.
+pub struct Compiler {
+    target: String,
+    folder: Option<PathBuf>,
+    /// NVRTC's version; none where it is not found.
+    version: Option<(i32, i32)>,
+}
+
+impl Compiler {
+    /// For a compute capability; made code is kept in `folder`, if any.
+    pub fn new(capability: (u32, u32), folder: Option<PathBuf>) -> Self {
+        Compiler { target: target(capability), folder, version: version() }
+    }
+
+    /// The user's cache folder, or the one that the variable `KVARTO_CUDA_CACHE` names; none if that is empty.
+    pub fn usual_folder() -> Option<PathBuf> {
+        match std::env::var_os("KVARTO_CUDA_CACHE") {
+            Some(folder) if folder.is_empty() => None,
+            Some(folder) => Some(PathBuf::from(folder)),
+            None => dirs::cache_dir().map(|d| d.join("kvarto").join("cuda")),
+        }
+    }
+
+    /// `sm_90a`.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// NVRTC's version, `13.0`; none where it is not found.
+    pub fn compiler(&self) -> Option<String> {
+        self.version.map(|(major, minor)| format!("{major}.{minor}"))
+    }
+
+    /// A cubin of `source`, called `key` in errors.
+    ///
+    /// # Errors
+    /// `Unsupported` where it is not kept and NVRTC is not found or refuses the text.
+    pub fn cubin(&self, source: &Source, key: &str) -> Result<Vec<u8>> {
+        let file = self.folder.as_ref().map(|folder| folder.join(self.file_name(source)));
+        if let Some(kept) = file.as_ref().and_then(|f| std::fs::read(f).ok())
+            && kept.starts_with(b"\x7fELF")
+        {
+            return Ok(kept);
+        }
+        if self.version.is_none() {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("kernel {key} is not compiled for {}, and NVRTC is not found", self.target),
+                REMEDY,
+            ));
+        }
+        let cubin = compile(source, &self.target, key)?;
+        if let Some(file) = file {
+            // A folder that cannot be written costs the next start its time, and nothing else.
+            let _ = keep(&file, &cubin).inspect_err(|e| log::debug!("not kept: {}: {e}", file.display()));
+        }
+        Ok(cubin)
+    }
+
+    fn file_name(&self, source: &Source) -> String {
+        let whole = format!("{:?} {} {OPTIONS:?} {}", self.version, self.target, source.text);
+        format!("{:032x}.cubin", xxhash_rust::xxh3::xxh3_128(whole.as_bytes()))
+    }
+}
+
+/// Whether kernels can be compiled here.
+///
+/// # Errors
+/// `Unsupported` where NVRTC is not found.
+pub fn compiles() -> Result<()> {
+    match version() {
+        Some(_) => Ok(()),
+        None => {
+            Err(Error::new(ErrorKind::Unsupported, "no CUDA: its run-time compiler (libnvrtc) is not found", REMEDY))
+        }
+    }
+}
+
+/// The target of a compute capability: with its own instructions where it has some.
+fn target((major, minor): (u32, u32)) -> String {
+    let own = if matches!((major, minor), (9, 0) | (10.., _)) { "a" } else { "" };
+    format!("sm_{major}{minor}{own}")
+}
+
+fn keep(file: &std::path::Path, cubin: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    // Whole or not at all, also beside a process that keeps the same.
+    let part = file.with_extension(format!("{}.part", std::process::id()));
+    std::fs::write(&part, cubin)?;
+    std::fs::rename(&part, file)
+}
+
+fn version() -> Option<(i32, i32)> {
+    // SAFETY: loads and unloads the library.
+    if !unsafe { sys::is_culib_present() } {
+        return None;
+    }
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: writes two integers.
+    unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result().ok()?;
+    Some((major, minor))
+}
+
+/// A program of NVRTC's, destroyed when dropped.
+struct Program(sys::nvrtcProgram);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: made here, once.
+        let _ = unsafe { result::destroy_program(self.0) };
+    }
+}
+
+fn compile(source: &Source, target: &str, key: &str) -> Result<Vec<u8>> {
+    let refused = |what: String| Error::new(ErrorKind::Unsupported, format!("kernel {key} for {target}: {what}"), "");
+    let text = CString::new(source.text.as_str()).map_err(|_| refused("its text holds a zero".into()))?;
+    let program =
+        Program(result::create_program(&text, Some(c"kvarto.cu")).map_err(|e| refused(format!("NVRTC: {e:?}")))?);
+    let mut options: Vec<String> = OPTIONS.iter().map(|o| o.to_string()).collect();
+    options.push(format!("--gpu-architecture={target}"));
+    // SAFETY: the program lives.
+    if unsafe { result::compile_program(program.0, &options) }.is_err() {
+        // SAFETY: as above.
+        let log = unsafe { result::get_program_log(program.0) }.unwrap_or_default();
+        return Err(refused(format!("does not compile: {}", first_errors(&log))));
+    }
+    let mut bytes = 0;
+    // SAFETY: the program is compiled for a real architecture; writes one number.
+    unsafe { sys::nvrtcGetCUBINSize(program.0, &mut bytes) }.result().map_err(|e| refused(format!("NVRTC: {e:?}")))?;
+    let mut cubin = vec![0u8; bytes];
+    // SAFETY: the buffer is as long as NVRTC said.
+    unsafe { sys::nvrtcGetCUBIN(program.0, cubin.as_mut_ptr().cast()) }
+        .result()
+        .map_err(|e| refused(format!("NVRTC: {e:?}")))?;
+    Ok(cubin)
+}
+
+/// The first lines of a log that speak of errors.
+fn first_errors(log: &[c_char]) -> String {
+    let bytes: Vec<u8> = log.iter().map(|c| *c as u8).chain([0]).collect();
+    let text = CStr::from_bytes_until_nul(&bytes).map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|l| l.contains("error")).take(3).collect();
+    if lines.is_empty() { text.lines().take(3).collect::<Vec<_>>().join("; ") } else { lines.join("; ") }
+}

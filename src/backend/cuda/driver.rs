@@ -1,0 +1,446 @@
+//! The driver's objects, each released when it is dropped: all that is unsafe here stands in this file.
+//!
+//! Every function may be called from any thread; [`Context::enter`] makes the context current on it.
+
+#![allow(unsafe_code)]
+
+use crate::error::{Error, ErrorKind, Result};
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+/// The oldest driver whose functions this calls: CUDA 12.8, that is 570.
+const OLDEST: i32 = 12_080;
+
+/// What the driver says of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceReport {
+    /// Its number, as `--backend cuda:N` takes it.
+    pub index: usize,
+    /// Its name.
+    pub name: String,
+    /// Compute capability, major and minor.
+    pub capability: (u32, u32),
+    /// The CUDA version that the driver speaks, `13.0`.
+    pub driver: String,
+    /// Bytes of its memory.
+    pub memory_bytes: u64,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Most shared memory of a block that asks for it, bytes.
+    pub shared_bytes: u32,
+    /// Bytes of the level-2 cache.
+    pub l2_bytes: u64,
+    /// Whether it shares the host's memory.
+    pub integrated: bool,
+}
+
+/// The devices, or the one line that says why there are none.
+///
+/// # Errors
+/// `Unsupported`: no driver, one that is too old, or no device that it shows.
+pub fn devices() -> Result<Vec<DeviceReport>> {
+    let none = |why: String, remedy: &str| Err(Error::new(ErrorKind::Unsupported, format!("no CUDA: {why}"), remedy));
+    // SAFETY: loads and unloads the driver's library, which has no constructor that matters here.
+    if !unsafe { sys::is_culib_present() } {
+        return none("the driver's library (libcuda) is not found".into(), "install NVIDIA's driver, 570 or newer");
+    }
+    let mut version = 0;
+    // SAFETY: writes one integer; it needs no initialisation.
+    let asked = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
+    if asked.is_err() || version < OLDEST {
+        let (major, minor) = (version / 1000, version % 1000 / 10);
+        return none(
+            format!("the driver speaks CUDA {major}.{minor}; 12.8 is the oldest that serves"),
+            "install NVIDIA's driver 570 or newer",
+        );
+    }
+    if let Err(error) = result::init() {
+        let why = name_of(error);
+        return none(
+            format!("the driver does not start: {why}"),
+            "see whether nvidia-smi lists a device, and whether CUDA_VISIBLE_DEVICES hides it",
+        );
+    }
+    let count = result::device::get_count().map_err(|e| fault(e, "counting devices"))?;
+    if count == 0 {
+        return none("the driver shows no device".into(), "see whether CUDA_VISIBLE_DEVICES hides it");
+    }
+    (0..count as usize).map(|index| report(index, version)).collect()
+}
+
+fn report(index: usize, version: i32) -> Result<DeviceReport> {
+    let faulty = |e| fault(e, "asking for a device");
+    let device = result::device::get(index as i32).map_err(faulty)?;
+    // SAFETY: the device is one that the driver gave.
+    let attribute = |what| unsafe { result::device::get_attribute(device, what) }.map_err(faulty);
+    Ok(DeviceReport {
+        index,
+        name: result::device::get_name(device).map_err(faulty)?,
+        capability: (
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? as u32,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)? as u32,
+        ),
+        driver: format!("{}.{}", version / 1000, version % 1000 / 10),
+        // SAFETY: as above.
+        memory_bytes: unsafe { result::device::total_mem(device) }.map_err(faulty)? as u64,
+        multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32,
+        shared_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32,
+        l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as u64,
+        integrated: attribute(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)? != 0,
+    })
+}
+
+fn name_of(error: DriverError) -> String {
+    match error.error_string() {
+        Ok(text) => text.to_string_lossy().into_owned(),
+        Err(_) => format!("{:?}", error.0),
+    }
+}
+
+/// The error for what the driver says. After a fault of a kernel the context is lost.
+fn fault(error: DriverError, what: &str) -> Error {
+    use sys::CUresult as Code;
+    let message = format!("{what}: CUDA says {:?}, {}", error.0, name_of(error));
+    match error.0 {
+        Code::CUDA_ERROR_OUT_OF_MEMORY => {
+            Error::new(ErrorKind::OutOfMemory, message, "free sequences, or take a smaller context")
+        }
+        Code::CUDA_ERROR_ILLEGAL_ADDRESS
+        | Code::CUDA_ERROR_ILLEGAL_INSTRUCTION
+        | Code::CUDA_ERROR_MISALIGNED_ADDRESS
+        | Code::CUDA_ERROR_INVALID_ADDRESS_SPACE
+        | Code::CUDA_ERROR_INVALID_PC
+        | Code::CUDA_ERROR_HARDWARE_STACK_ERROR
+        | Code::CUDA_ERROR_LAUNCH_FAILED
+        | Code::CUDA_ERROR_LAUNCH_TIMEOUT
+        | Code::CUDA_ERROR_ASSERT
+        | Code::CUDA_ERROR_ECC_UNCORRECTABLE
+        | Code::CUDA_ERROR_CONTEXT_IS_DESTROYED
+        | Code::CUDA_ERROR_DEVICE_UNAVAILABLE => {
+            Error::new(ErrorKind::DeviceLost, message, "start the program anew: a process's context does not recover")
+        }
+        _ => Error::new(ErrorKind::Device, message, ""),
+    }
+}
+
+/// A device's primary context.
+pub(super) struct Context {
+    device: sys::CUdevice,
+    raw: sys::CUcontext,
+}
+
+// SAFETY: the driver's contexts may be used from any thread, as may its streams, events and memory.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    pub(super) fn open(index: usize) -> Result<Arc<Self>> {
+        let device = result::device::get(index as i32).map_err(|e| fault(e, "asking for a device"))?;
+        // SAFETY: the device is one that the driver gave; released when this is dropped.
+        let raw = unsafe { result::primary_ctx::retain(device) }.map_err(|e| fault(e, "making a context"))?;
+        Ok(Arc::new(Context { device, raw }))
+    }
+
+    /// Makes this the thread's context.
+    pub(super) fn enter(&self) -> Result<()> {
+        // SAFETY: the context is retained.
+        unsafe { result::ctx::set_current(self.raw) }.map_err(|e| fault(e, "entering the context"))
+    }
+
+    /// Free and all bytes of the device.
+    pub(super) fn memory(&self) -> Result<(usize, usize)> {
+        self.enter()?;
+        result::mem_get_info().map_err(|e| fault(e, "asking for free memory"))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained once; whatever was made in it holds this context and is gone.
+        let _ = unsafe { result::primary_ctx::release(self.device) };
+    }
+}
+
+/// Commands in order.
+pub(super) struct Stream {
+    raw: sys::CUstream,
+    context: Arc<Context>,
+}
+
+// SAFETY: see `Context`.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self> {
+        context.enter()?;
+        let raw =
+            result::stream::create(result::stream::StreamKind::NonBlocking).map_err(|e| fault(e, "making a stream"))?;
+        Ok(Stream { raw, context: context.clone() })
+    }
+
+    /// Waits for everything queued.
+    pub(super) fn wait(&self) -> Result<()> {
+        self.context.enter()?;
+        // SAFETY: the stream lives.
+        unsafe { result::stream::synchronize(self.raw) }.map_err(|e| fault(e, "waiting for the device"))
+    }
+
+    /// Queues a kernel: `buffers` are its pointers, `block` its parameters' words.
+    pub(super) fn launch(
+        &self,
+        function: &Function,
+        groups: u32,
+        buffers: &mut [u64],
+        block: &mut [u32],
+    ) -> Result<()> {
+        let mut arguments: Vec<*mut c_void> = buffers.iter_mut().map(|b| std::ptr::from_mut(b).cast()).collect();
+        arguments.push(block.as_mut_ptr().cast());
+        let threads = (function.threads, 1, 1);
+        // SAFETY: the function takes one pointer for each buffer and the parameter block by value, as its text is
+        // made; the caller checked the buffers' ranges, which live until the stream is past this.
+        unsafe {
+            result::launch_kernel(
+                function.raw,
+                (groups, 1, 1),
+                threads,
+                function.shared_bytes,
+                self.raw,
+                &mut arguments,
+            )
+        }
+        .map_err(|e| fault(e, "starting a kernel"))
+    }
+
+    /// Queues host bytes. Bytes of pageable memory are copied before this returns.
+    pub(super) fn write(&self, memory: &Memory, offset: u64, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the caller checked the range; pageable memory is staged before the call returns.
+        unsafe { result::memcpy_htod_async(memory.at(offset), bytes, self.raw) }.map_err(|e| fault(e, "writing"))
+    }
+
+    /// Queues a copy between buffers.
+    pub(super) fn copy(&self, from: (&Memory, u64), to: (&Memory, u64), bytes: u64) -> Result<()> {
+        // SAFETY: the caller checked both ranges.
+        unsafe { result::memcpy_dtod_async(to.0.at(to.1), from.0.at(from.1), bytes as usize, self.raw) }
+            .map_err(|e| fault(e, "copying"))
+    }
+
+    /// Queues zeros over a whole buffer.
+    pub(super) fn clear(&self, memory: &Memory) -> Result<()> {
+        // SAFETY: the range is the buffer's.
+        unsafe { result::memset_d8_async(memory.pointer, 0, memory.bytes as usize, self.raw) }
+            .map_err(|e| fault(e, "clearing a buffer"))
+    }
+
+    /// Queues a read into page-locked host memory.
+    pub(super) fn read(&self, memory: &Memory, offset: u64, host: &mut Pinned, bytes: usize) -> Result<()> {
+        // SAFETY: the caller checked the device's range; `host` holds as many bytes and lives until an event after
+        // this is done, which is what `read.rs` waits for.
+        let to = unsafe { std::slice::from_raw_parts_mut(host.pointer, bytes.min(host.bytes)) };
+        // SAFETY: as above.
+        unsafe { result::memcpy_dtoh_async(to, memory.at(offset), self.raw) }.map_err(|e| fault(e, "reading"))
+    }
+
+    /// Queues an event.
+    pub(super) fn mark(&self, event: &Event) -> Result<()> {
+        // SAFETY: both live.
+        unsafe { result::event::record(event.raw, self.raw) }.map_err(|e| fault(e, "marking the stream"))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = self.context.enter();
+        // SAFETY: made here, and nobody else has it.
+        let _ = unsafe { result::stream::destroy(self.raw) };
+    }
+}
+
+/// Bytes of the device.
+pub(super) struct Memory {
+    pointer: sys::CUdeviceptr,
+    bytes: u64,
+    context: Arc<Context>,
+}
+
+impl Memory {
+    pub(super) fn new(context: &Arc<Context>, label: &str, bytes: u64) -> Result<Self> {
+        context.enter()?;
+        // SAFETY: freed when this is dropped.
+        let pointer = unsafe { result::malloc_sync(bytes as usize) }
+            .map_err(|e| fault(e, &format!("{label}: allocating {bytes} bytes")))?;
+        Ok(Memory { pointer, bytes, context: context.clone() })
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The device's address of byte `offset`.
+    pub(super) fn at(&self, offset: u64) -> u64 {
+        self.pointer + offset
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let _ = self.context.enter();
+        // SAFETY: allocated here. The driver waits for the device before it frees, so no kernel loses it.
+        let _ = unsafe { result::free_sync(self.pointer) };
+    }
+}
+
+/// Page-locked host memory that the device writes to.
+pub(super) struct Pinned {
+    pointer: *mut u8,
+    bytes: usize,
+    context: Arc<Context>,
+}
+
+// SAFETY: plain memory with one owner.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self> {
+        context.enter()?;
+        // SAFETY: freed when this is dropped.
+        let pointer = unsafe { result::malloc_host(bytes, 0) }
+            .map_err(|e| fault(e, &format!("page-locking {bytes} bytes to read into")))?;
+        // SAFETY: all of it is the allocation's. It is never seen unwritten.
+        unsafe { std::ptr::write_bytes(pointer.cast::<u8>(), 0, bytes) };
+        Ok(Pinned { pointer: pointer.cast(), bytes, context: context.clone() })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// The first `bytes` bytes, after an event behind the read is done.
+    pub(super) fn bytes(&self, bytes: usize) -> &[u8] {
+        // SAFETY: the allocation is as long, and was written when it was made.
+        unsafe { std::slice::from_raw_parts(self.pointer, bytes.min(self.bytes)) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = self.context.enter();
+        // SAFETY: allocated here.
+        let _ = unsafe { result::free_host(self.pointer.cast()) };
+    }
+}
+
+/// A place in a stream.
+pub(super) struct Event {
+    raw: sys::CUevent,
+    context: Arc<Context>,
+}
+
+// SAFETY: see `Context`.
+unsafe impl Send for Event {}
+// SAFETY: see `Context`.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// An event; with the time of its passing if `timed`.
+    pub(super) fn new(context: &Arc<Context>, timed: bool) -> Result<Self> {
+        context.enter()?;
+        let flags = match timed {
+            true => sys::CUevent_flags::CU_EVENT_DEFAULT,
+            false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING,
+        };
+        let raw = result::event::create(flags).map_err(|e| fault(e, "making an event"))?;
+        Ok(Event { raw, context: context.clone() })
+    }
+
+    /// Whether the stream is past it.
+    pub(super) fn is_past(&self) -> Result<bool> {
+        self.context.enter()?;
+        // SAFETY: the event lives.
+        match unsafe { result::event::query(self.raw) } {
+            Ok(()) => Ok(true),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            Err(error) => Err(fault(error, "asking for the device's progress")),
+        }
+    }
+
+    /// Waits until the stream is past it.
+    pub(super) fn wait(&self) -> Result<()> {
+        self.context.enter()?;
+        // SAFETY: the event lives.
+        unsafe { result::event::synchronize(self.raw) }.map_err(|e| fault(e, "waiting for the device"))
+    }
+
+    /// Nanoseconds from this event to `later`, both timed and past.
+    pub(super) fn nanoseconds_to(&self, later: &Event) -> Result<u64> {
+        self.context.enter()?;
+        // SAFETY: both events live.
+        let milliseconds =
+            unsafe { result::event::elapsed(self.raw, later.raw) }.map_err(|e| fault(e, "taking a time"))?;
+        Ok((f64::from(milliseconds) * 1e6) as u64)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _ = self.context.enter();
+        // SAFETY: made here.
+        let _ = unsafe { result::event::destroy(self.raw) };
+    }
+}
+
+/// A kernel that the device has.
+pub(super) struct Function {
+    raw: sys::CUfunction,
+    module: sys::CUmodule,
+    threads: u32,
+    shared_bytes: u32,
+    context: Arc<Context>,
+}
+
+// SAFETY: see `Context`.
+unsafe impl Send for Function {}
+
+impl Function {
+    /// Loads the kernel `entry` of a cubin, or of PTX that ends in a zero byte.
+    pub(super) fn load(
+        context: &Arc<Context>,
+        image: &[u8],
+        entry: &str,
+        threads: u32,
+        shared_bytes: u32,
+    ) -> Result<Self> {
+        context.enter()?;
+        let name = CString::new(entry).map_err(|_| Error::new(ErrorKind::Shape, "a kernel's name holds a zero", ""))?;
+        // SAFETY: an image that a compiler made for this device, or that the driver refuses; unloaded when dropped.
+        let module =
+            unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(|e| fault(e, "loading a kernel"))?;
+        // SAFETY: the module is loaded.
+        let raw = match unsafe { result::module::get_function(module, name) } {
+            Ok(raw) => raw,
+            Err(error) => {
+                // SAFETY: as above; nothing of it is in use.
+                let _ = unsafe { result::module::unload(module) };
+                return Err(fault(error, "finding a kernel"));
+            }
+        };
+        let function = Function { raw, module, threads, shared_bytes, context: context.clone() };
+        if shared_bytes > 48 << 10 {
+            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is loaded.
+            unsafe { result::function::set_function_attribute(raw, attribute, shared_bytes as i32) }
+                .map_err(|e| fault(e, &format!("asking for {shared_bytes} bytes of shared memory")))?;
+        }
+        Ok(function)
+    }
+}
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        let _ = self.context.enter();
+        // SAFETY: loaded here; the driver waits for kernels in flight.
+        let _ = unsafe { result::module::unload(self.module) };
+    }
+}

@@ -1,0 +1,18 @@
+//! NVIDIA's GPUs through CUDA's driver, which is loaded when the program runs.
+//!
+//! A kernel's text is its own where `cuda/` has one, and its WGSL's translation elsewhere ([`source()`]); machine code is
+//! made by NVRTC, where that is found, and kept on disk ([`Compiler`]).
+
+mod buffers;
+mod compile;
+mod device;
+mod driver;
+mod read;
+mod source;
+mod timing;
+mod translate;
+
+pub use compile::{Compiler, compiles};
+pub use device::CudaBackend;
+pub use driver::{DeviceReport, devices};
+pub use source::{ENTRY, Source, source};
