@@ -10,7 +10,7 @@ use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;
 use kvarto::kernel::tier::Tier;
 use kvarto::kernel::{
-    SideBases, SideBasis, append, convert, copy_slots, decode, mean, merge, plane, prefill, query, summarise_box,
+    SideBases, SideBasis, append, convert, copy_slots, decode, decode_tiles, mean, merge, plane, prefill, query, summarise_box,
 };
 use kvarto::shape::{PageGeometry, Side};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -127,7 +127,7 @@ fn attention_specs() -> Vec<Specialisation> {
                 specs.push(decode(Tier::FLOOR).expect("decode"));
                 // Subgroups of any size: the device's (1), and those that workgroup memory plays.
                 let subgroup = [1, 8, 16, 32, 64, 128][(at + i * 3 + j) % 6];
-                specs.push(decode(Tier { f16: (i + j) % 3 > 0, subgroup }).expect("decode"));
+                specs.push(decode(Tier { f16: (i + j) % 3 > 0, subgroup, tiles: false }).expect("decode"));
                 if (at + j) % 2 == 0 || i == j {
                     specs.push(prefill::specialise(&shape(row), k2, v2, tile, workgroup).expect("prefill"));
                 }
@@ -152,7 +152,7 @@ fn split_specs() -> Vec<Specialisation> {
         let split = |i: usize| in_parts(codec("tq3n", sides[i].0, tokens, sides[i].1));
         let plain = |i: usize| codec(["f16", "tq2", "tq3"][at % 3], sides[i].0, tokens, sides[i].1);
         for (k, v) in [(split(0), split(1)), (split(0), plain(1)), (plain(0), split(1))] {
-            for tier in [Tier::FLOOR, Tier { f16: true, subgroup: [1, 8, 32][at % 3] }] {
+            for tier in [Tier::FLOOR, Tier { f16: true, subgroup: [1, 8, 32][at % 3], tiles: false }] {
                 specs.push(
                     decode::specialise(&shape(row), k.clone(), v.clone(), rows, tier, workgroup).expect("decode"),
                 );
@@ -231,13 +231,36 @@ fn dawn_compiles_every_kernel() {
     }
 }
 
+/// Decode attention by tiles, which has no WGSL.
+fn tile_specs() -> Vec<Specialisation> {
+    let tier = Tier { tiles: true, ..Tier::FLOOR };
+    let mut specs = Vec::new();
+    for (i, k) in names().iter().enumerate() {
+        for (j, v) in names().iter().enumerate() {
+            for (at, &row) in SHAPES.iter().enumerate().filter(|(at, _)| (at + i + j) % 2 == 0) {
+                let (k_dim, v_dim, tokens, _, rows, _, workgroup, ..) = row;
+                if takes(k, k_dim) && takes(v, v_dim) {
+                    let (k, v) = (codec(k, Side::K, tokens, k_dim), codec(v, Side::V, tokens, v_dim));
+                    let fits = decode_tiles::fits(&k, &v);
+                    let spec = decode::specialise(&shape(row), k, v, rows, tier, workgroup).expect("decode");
+                    assert_eq!(fits, spec.decl.wgsl.is_empty(), "{}", spec.key());
+                    specs.extend(fits.then_some(spec));
+                }
+            }
+        }
+    }
+    specs
+}
+
 /// Of the floor tier, which is what is translated, each text; and a part of them by CUDA's run-time compiler, which needs
 /// no GPU.
 #[test]
 fn cuda_runs_every_kernel_by_the_same_text() {
     let mut specs = other_specs();
     specs.extend(attention_specs());
-    let floor: Vec<&Specialisation> = specs.iter().filter(|spec| !native(spec)).collect();
+    specs.retain(|spec| !native(spec));
+    specs.extend(tile_specs());
+    let floor = specs;
     let sources: Vec<_> = floor.iter().map(|spec| source(spec).unwrap_or_else(|e| panic!("{e}"))).collect();
     println!("{} sources", sources.len());
     let compiler = Compiler::new((9, 0), None);

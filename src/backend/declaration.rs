@@ -123,8 +123,23 @@ pub struct KernelDecl {
     pub cpu: fn(&mut CpuCall<'_>) -> Result<()>,
     /// WGSL source, before assembly.
     pub wgsl: &'static str,
-    /// CUDA source, once it is written.
-    pub cuda: Option<&'static str>,
+    /// CUDA source, where there is one beside the WGSL's translation.
+    pub cuda: Option<CudaText>,
+}
+
+/// A kernel's own text for CUDA. The assembler writes before it: the constants, `struct Params`, the number functions,
+/// and for roles `k` and `v` the formats' tiles ([`crate::format::Tiles`]) as `KeyTiles` and `ValueTiles`. It defines
+/// `kvarto_kernel`, with pointers to the bindings in their order and the parameters by value.
+#[derive(Clone, Copy)]
+pub struct CudaText {
+    /// The source.
+    pub text: &'static str,
+    /// Whether it serves a specialisation; the WGSL's translation does otherwise.
+    pub serves: fn(&Specialisation) -> bool,
+    /// Threads of a block, which is what `WORKGROUP` is there.
+    pub threads: fn(&Specialisation) -> u32,
+    /// Whether it may begin before the kernel ahead of it has ended (it waits for that by `griddepcontrol`).
+    pub overlaps: bool,
 }
 
 impl std::fmt::Debug for KernelDecl {

@@ -19,7 +19,7 @@ pub use caps::{BackendKind, Caps};
 pub use cpu::CpuBackend;
 pub use cpu_call::CpuCall;
 pub use declaration::{
-    Access, BindingDecl, CodecUse, Constant, Element, KernelDecl, ParamDecl, ParamKind, Specialisation,
+    Access, BindingDecl, CodecUse, Constant, CudaText, Element, KernelDecl, ParamDecl, ParamKind, Specialisation,
 };
 pub use recording::{BufferSlice, Command, Dispatch, Recording};
 

@@ -5,6 +5,7 @@ use super::data::{self, Kind};
 use crate::backend::{BackendKind, Caps, CpuBackend};
 use crate::engine::{Engine, EngineOptions, Input, Output, SeqRows};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::tier::Tier;
 use crate::shape::{PageGeometry, Side};
 
 /// Errors of one sequence's output, relative to its root mean square.
@@ -37,10 +38,10 @@ fn limit_of_exact(format: &str) -> f64 {
 }
 
 /// Whether products with a format are made in f16 where an adapter has it.
-fn multiplies_in_half(bench: &AttentionBench, format: &str) -> bool {
+fn multiplies_in_half(bench: &AttentionBench, caps: &Caps, format: &str) -> bool {
     let geometry = PageGeometry { tokens: bench.shape.groups[0].page_tokens, head_dim: bench.shape.groups[0].k_dim };
     let codec = bench.registry.formats.by_name(format).and_then(|(_, format)| format.codec(Side::K, geometry));
-    codec.is_ok_and(|codec| codec.wgsl_units("k").half)
+    codec.is_ok_and(|codec| Tier::of(caps).in_half(codec.as_ref()))
 }
 
 /// Compares `out`, `[rows][query heads][v_dim]`, of which the first sequence's last row is looked at.
@@ -63,7 +64,7 @@ pub(super) fn check(bench: &AttentionBench, caps: &Caps, out: &[f32]) -> Result<
     };
     let formats = bench.formats();
     let limit = formats.iter().map(|format| limit_of_exact(format)).fold(0.0, f64::max);
-    let half = caps.f16 && bench.work == Work::Decode && formats.iter().any(|format| multiplies_in_half(bench, format));
+    let half = bench.work == Work::Decode && formats.iter().any(|format| multiplies_in_half(bench, caps, format));
     let of_cpu = OF_CPU[usize::from(half)];
     // Asked so that NaN is wrong.
     let right = rms_of_exact < limit && worst_of_cpu.is_none_or(|worst| worst < of_cpu);

@@ -68,11 +68,12 @@ pub fn within(error: f64, limit: f64) -> bool {
 impl Built {
     /// Largest error that is accepted on an adapter, as a fraction of the largest output.
     pub fn tolerance(&self, caps: &Caps) -> f64 {
-        let half = |side: &StoredSide| side.codec.codec.wgsl_units(side.codec.codec.layout().side.as_str()).half;
+        let tier = Tier::of(caps);
+        let half = |side: &StoredSide| tier.in_half(side.codec.codec.as_ref());
         let any_half = || self.k_slabs.values().chain(self.v_slabs.values()).any(half);
         match caps.kind {
             BackendKind::Cpu => CPU_TOLERANCE,
-            _ if caps.f16 && self.case.kernel == Kernel::Decode && any_half() => HALF_TOLERANCE,
+            _ if self.case.kernel == Kernel::Decode && any_half() => HALF_TOLERANCE,
             _ => GPU_TOLERANCE,
         }
     }

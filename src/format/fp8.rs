@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::emit::{c_positions, fill, wgsl_positions};
+use super::tiles::{Tiles, takes};
 use super::{Codec, Expr, Format, Layout, Per, Units, plain};
 use crate::error::Result;
 use crate::num::{e4m3_decode_finite, e4m3_encode};
@@ -314,6 +315,17 @@ fn {p}_encode_page(base: u32, lid: u32) {
                 ("most", SCALE_MAX.to_bits().to_string()),
             ],
         )
+    }
+
+    fn tiles(&self) -> Option<Tiles> {
+        let PageGeometry { tokens, head_dim } = self.layout.geometry;
+        let name = match self.layout.side {
+            Side::K => format!("Fp8Keys<{head_dim}, {tokens}>"),
+            // Wide loads of values cost registers that more vectors need.
+            Side::V if head_dim.is_multiple_of(128) => format!("Fp8Values<{head_dim}, {tokens}, CHUNK <= 4 ? 4 : 2>"),
+            Side::V => format!("Fp8Values<{head_dim}, {tokens}, 2>"),
+        };
+        takes(head_dim).then_some(Tiles { text: include_str!("../../cuda/tiles/fp8.cuh"), name, bytes: false })
     }
 
     fn cuda(&self, prefix: &str) -> String {

@@ -7,6 +7,7 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 
 use super::emit::{c_positions, fill, wgsl_positions};
+use super::tiles::{Tiles, takes};
 use super::{Codec, Expr, Layout, Units, plain};
 use crate::error::Result;
 use crate::num::{bf16_bits, bf16_value, f16_bits, f16_value};
@@ -175,6 +176,20 @@ fn {p}_scale(base: u32, token: u32) -> f32 { return 1.0; }
 
     fn wgsl_encode(&self, prefix: &str) -> String {
         plain::wgsl_encode(&self.layout, prefix)
+    }
+
+    fn tiles(&self) -> Option<Tiles> {
+        let PageGeometry { tokens, head_dim } = self.layout.geometry;
+        let (product, parts) = match self.half {
+            Half::F16 => ("F16Product", 1),
+            // Weights in two parts: bf16 has three digits fewer.
+            Half::Bf16 => ("Bf16Product", 2),
+        };
+        let name = match self.layout.side {
+            Side::K => format!("HalfKeys<{product}, {head_dim}, {tokens}>"),
+            Side::V => format!("HalfValues<{product}, {head_dim}, {tokens}, {parts}>"),
+        };
+        takes(head_dim).then_some(Tiles { text: include_str!("../../cuda/tiles/half.cuh"), name, bytes: false })
     }
 
     fn cuda(&self, prefix: &str) -> String {

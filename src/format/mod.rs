@@ -26,6 +26,7 @@ mod plain;
 mod q3_affine;
 mod registry;
 mod tq;
+mod tiles;
 mod units;
 pub(crate) mod words;
 
@@ -39,6 +40,7 @@ pub use layout::{Layout, Per, PlaneSpec, ScalarPlane, UNIT_WORDS, mask};
 pub use q3_affine::Q3Affine;
 pub use registry::{FormatId, FormatRegistry};
 pub use tq::{Tq2, Tq3, Tq3Nested, Tq4};
+pub use tiles::Tiles;
 pub use units::Units;
 
 #[cfg(target_endian = "big")]
@@ -161,6 +163,11 @@ pub trait Codec: Send + Sync {
     /// most 12 KiB of workgroup memory, its names led by `{p}_`; on return all of it may be reused. A line
     /// `//#unzeroed` claims that every word of it is written before it is read: it is then not cleared at entry.
     fn wgsl_encode(&self, prefix: &str) -> String;
+
+    /// How tensor cores read this side's pages in decode attention; `None` where that is by the portable kernel alone.
+    fn tiles(&self) -> Option<Tiles> {
+        None
+    }
 
     /// CUDA text for reading, which is also C: the layout's functions, and
     /// `{p}_load4(const unsigned *page, unsigned token, unsigned c4, float *out)` and

@@ -25,6 +25,7 @@
 
 use super::attention::{self, AttentionArgs, AttentionBuffers, AttentionShape};
 use super::attention_cpu;
+use super::decode_tiles;
 use super::tier::Tier;
 use crate::backend::{BindingDecl, CodecUse, Constant, Dispatch, Element, KernelDecl, PipelineId, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
@@ -118,6 +119,9 @@ pub fn specialise(
     tier: Tier,
     workgroup: u32,
 ) -> Result<Specialisation> {
+    if tier.tiles && decode_tiles::fits(&k, &v) {
+        return decode_tiles::specialise(shape, k, v, rows);
+    }
     let decl = if attention::split(&k, &v) { &SPLIT } else { &DECL };
     let mut constants = attention::constants(decl, shape, &k, &v, rows, workgroup)?;
     let (k_units, v_units) = (k.codec.wgsl_units("k"), v.codec.wgsl_units("v"));

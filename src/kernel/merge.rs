@@ -6,7 +6,7 @@ use super::partial::{HEADER, floats};
 use super::tables::{Means, item, range, split_disjoint};
 use super::{MeanPlace, RowView, SideBasis};
 use crate::backend::{
-    BindingDecl, BufferSlice, Constant, CpuCall, Dispatch, Element, KernelDecl, ParamDecl, PipelineId, Specialisation,
+    CudaText,    BindingDecl, BufferSlice, Constant, CpuCall, Dispatch, Element, KernelDecl, ParamDecl, PipelineId, Specialisation,
 };
 use crate::error::Result;
 use crate::num;
@@ -48,7 +48,12 @@ pub static DECL: KernelDecl = KernelDecl {
     codecs: &[],
     cpu,
     wgsl: include_str!("../../shaders/merge.wgsl"),
-    cuda: None,
+    cuda: Some(CudaText {
+        text: include_str!("../../cuda/merge.cu"),
+        serves: |spec| !spec.flag("MAP") && spec.u32("V_DIM").is_multiple_of(4) && spec.u32("V_DIM") <= 512,
+        threads: |_| 128,
+        overlaps: true,
+    }),
 };
 
 /// Buffers of a dispatch.

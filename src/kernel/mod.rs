@@ -11,6 +11,7 @@ mod attention_cpu;
 pub mod convert;
 pub mod copy_slots;
 pub mod decode;
+pub mod decode_tiles;
 pub mod embed;
 mod few;
 pub mod gated_mul;

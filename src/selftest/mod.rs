@@ -18,6 +18,7 @@ use crate::backend::Backend;
 use crate::conformance::HALF_TOLERANCE;
 use crate::engine::{Engine, Input, Output, Registry, SeqRows, StoredPage};
 use crate::error::{Error, Result};
+use crate::kernel::tier::Tier;
 use crate::profile::Profile;
 use crate::shape::{CacheShape, PageGeometry, Side};
 use reference::{Data, Held, attend, model_coordinates, vector, worst_of};
@@ -121,11 +122,12 @@ impl SelfTest {
         let start = Instant::now();
         let profile = Profile { exact_sink_tokens: 0, exact_tail_tokens: TAIL, ..Profile::formats(format, format) };
         let shape = CacheShape::uniform(LAYERS, Q_HEADS, KV_HEADS, HEAD_DIM, PAGE_TOKENS);
+        let tier = Tier::of(backend.caps());
         let half = Registry::builtin().formats.by_name(format).is_ok_and(|(_, f)| {
             let geometry = PageGeometry { tokens: PAGE_TOKENS, head_dim: HEAD_DIM };
-            f.codec(Side::K, geometry).is_ok_and(|codec| codec.wgsl_units("k").half)
+            f.codec(Side::K, geometry).is_ok_and(|codec| tier.in_half(codec.as_ref()))
         });
-        let tolerance = if backend.caps().f16 && half { HALF_TOLERANCE } else { TOLERANCE };
+        let tolerance = if half { HALF_TOLERANCE } else { TOLERANCE };
         let verdict = |outcome: Result<Seen>| {
             let (worst, nmse, fault) = match outcome {
                 Ok(seen) => (seen.worst, seen.rounding.nmse(), None),

@@ -4,7 +4,7 @@ use super::buffers::Buffers;
 use super::compile::Compiler;
 use super::driver::{Context, DeviceReport, Event, Function, Pinned, Stream, devices};
 use super::read::Reader;
-use super::source::{ENTRY, source};
+use super::source::source;
 use super::timing::Timer;
 use crate::backend::assemble::params_bytes;
 use crate::backend::{
@@ -17,9 +17,6 @@ use std::sync::Arc;
 
 /// Submissions whose end is watched; a longer queue waits for the oldest.
 const WATCHED: usize = 64;
-
-/// Items that attention is split into for each multiprocessor, about.
-const ITEMS_A_MULTIPROCESSOR: u32 = 8;
 
 /// A compiled kernel.
 struct Pipeline {
@@ -274,9 +271,11 @@ fn caps(report: &DeviceReport, compiler: &Compiler) -> Caps {
         max_workgroups_per_dimension: i32::MAX as u32,
         max_storage_buffers: 8,
         offset_alignment: 256,
-        target_workgroups: ITEMS_A_MULTIPROCESSOR * report.multiprocessors,
+        // A block of decode attention fills a multiprocessor.
+        target_workgroups: report.multiprocessors,
         timestamps: true,
-        f16: false,
+        // Products on tensor cores.
+        f16: true,
         subgroups: None,
         played_subgroup: None,
         features: vec![compiler.target().to_string()],
@@ -338,7 +337,7 @@ impl Backend for CudaBackend {
         }
         let text = source(specialisation)?;
         let cubin = self.compiler.cubin(&text, specialisation.key())?;
-        let function = Function::load(&self.context, &cubin, ENTRY, text.threads, text.shared_bytes)
+        let function = Function::load(&self.context, &cubin, &text)
             .map_err(|e| e.context(specialisation.key()))?;
         debug_assert!(params_bytes(specialisation.decl.params.len()) <= 128);
         let id = PipelineId(self.pipelines.len() as u32);

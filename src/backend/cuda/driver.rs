@@ -4,6 +4,7 @@
 
 #![allow(unsafe_code)]
 
+use super::source::{ENTRY, Source};
 use crate::error::{Error, ErrorKind, Result};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
@@ -198,20 +199,27 @@ impl Stream {
     ) -> Result<()> {
         let mut arguments: Vec<*mut c_void> = buffers.iter_mut().map(|b| std::ptr::from_mut(b).cast()).collect();
         arguments.push(block.as_mut_ptr().cast());
-        let threads = (function.threads, 1, 1);
+        // SAFETY: plain numbers and unions of them, for which zeros are values.
+        let mut overlap: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
+        overlap.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        overlap.value.programmaticStreamSerializationAllowed = 1;
+        let config = sys::CUlaunchConfig {
+            gridDimX: groups,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: function.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: function.shared_bytes,
+            hStream: self.raw,
+            attrs: &mut overlap,
+            numAttrs: u32::from(function.overlaps),
+        };
         // SAFETY: the function takes one pointer for each buffer and the parameter block by value, as its text is
         // made; the caller checked the buffers' ranges, which live until the stream is past this.
-        unsafe {
-            result::launch_kernel(
-                function.raw,
-                (groups, 1, 1),
-                threads,
-                function.shared_bytes,
-                self.raw,
-                &mut arguments,
-            )
-        }
-        .map_err(|e| fault(e, "starting a kernel"))
+        unsafe { sys::cuLaunchKernelEx(&config, function.raw, arguments.as_mut_ptr(), std::ptr::null_mut()) }
+            .result()
+            .map_err(|e| fault(e, "starting a kernel"))
     }
 
     /// Queues host bytes. Bytes of pageable memory are copied before this returns.
@@ -397,6 +405,7 @@ pub(super) struct Function {
     module: sys::CUmodule,
     threads: u32,
     shared_bytes: u32,
+    overlaps: bool,
     context: Arc<Context>,
 }
 
@@ -404,16 +413,11 @@ pub(super) struct Function {
 unsafe impl Send for Function {}
 
 impl Function {
-    /// Loads the kernel `entry` of a cubin, or of PTX that ends in a zero byte.
-    pub(super) fn load(
-        context: &Arc<Context>,
-        image: &[u8],
-        entry: &str,
-        threads: u32,
-        shared_bytes: u32,
-    ) -> Result<Self> {
+    /// Loads the kernel of a cubin that `source` was compiled to.
+    pub(super) fn load(context: &Arc<Context>, image: &[u8], source: &Source) -> Result<Self> {
         context.enter()?;
-        let name = CString::new(entry).map_err(|_| Error::new(ErrorKind::Shape, "a kernel's name holds a zero", ""))?;
+        let name = CString::new(ENTRY).map_err(|_| Error::new(ErrorKind::Shape, "a kernel's name holds a zero", ""))?;
+        let Source { threads, shared_bytes, overlaps, .. } = *source;
         // SAFETY: an image that a compiler made for this device, or that the driver refuses; unloaded when dropped.
         let module =
             unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(|e| fault(e, "loading a kernel"))?;
@@ -426,7 +430,7 @@ impl Function {
                 return Err(fault(error, "finding a kernel"));
             }
         };
-        let function = Function { raw, module, threads, shared_bytes, context: context.clone() };
+        let function = Function { raw, module, threads, shared_bytes, overlaps, context: context.clone() };
         if shared_bytes > 48 << 10 {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function is loaded.

@@ -18,6 +18,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::tiles::{Tiles, takes};
 use super::{Codec, Format, Layout, Units, codes, plain};
 use crate::error::Result;
 use crate::num::f16_value;
@@ -159,6 +160,18 @@ impl<const N: usize> Codec for TqCodec<N> {
 
     fn wgsl_encode(&self, prefix: &str) -> String {
         self.wgsl_encode_to(prefix, false)
+    }
+
+    fn tiles(&self) -> Option<Tiles> {
+        let PageGeometry { tokens, head_dim } = self.layout.geometry;
+        // A product with values is over 32 tokens.
+        let fits = takes(head_dim) && (self.layout.side == Side::K || tokens >= 32);
+        let side = match self.layout.side {
+            Side::K => "Keys",
+            Side::V => "Values",
+        };
+        let name = format!("Code{side}<{}, {head_dim}, {tokens}>", Self::BOOK.bits);
+        fits.then_some(Tiles { text: include_str!("../../../cuda/tiles/codes.cuh"), name, bytes: true })
     }
 
     fn cuda(&self, prefix: &str) -> String {

@@ -94,7 +94,7 @@ impl Writer<'_> {
         self.function("kv_main", &entry.function, self.info.get_entry_point(0), &mut out)?;
         out.push_str("};\n");
         self.kernel(entry, &buffers, params, clear, &mut out)?;
-        Ok(Source { text: out, threads: entry.workgroup_size.iter().product(), shared_bytes: 0 })
+        Ok(Source { text: out, threads: entry.workgroup_size.iter().product(), shared_bytes: 0, overlaps: false })
     }
 
     /// The `__global__` function: buffers in the declaration's order, then the parameter block.

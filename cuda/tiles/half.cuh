@@ -1,0 +1,115 @@
+// Pages of f16 and bf16 as tiles of tensor-core products.
+
+// Keys: byte ((C/8)*P + T)*16 + 2(C%8). Lane 4g + t reads eight channels of tokens g and g + 8: two products.
+template <class PRODUCT, unsigned DIM, unsigned TOKENS>
+struct HalfKeys {
+    using Product = PRODUCT;
+    static constexpr unsigned STEPS = DIM / 16;
+    const unsigned *at;
+
+    // The channel of element j (below 4) of the queries' fragment in lane column t.
+    KV_FN unsigned channel(unsigned step, unsigned t, unsigned j) {
+        return step / 2 * 32 + 8 * t + step % 2 * 4 + j;
+    }
+
+    // Tokens of the page from `first` on.
+    KV_METHOD void open(const unsigned *page, unsigned first, unsigned lane) {
+        at = page + (lane % 4 * TOKENS + first + lane / 4) * 4;
+    }
+
+    // What a lane loads of tile m.
+    struct Tile {
+        uint4 low[DIM / 32], high[DIM / 32];
+    };
+
+    KV_METHOD Tile load(unsigned m) const {
+        Tile tile;
+#pragma unroll
+        for (unsigned i = 0; i < DIM / 32; ++i) {
+            tile.low[i] = load16(at + (4 * i * TOKENS + 16 * m) * 4);
+            tile.high[i] = load16(at + (4 * i * TOKENS + 16 * m + 8) * 4);
+        }
+        return tile;
+    }
+
+    // Calls use(step, fragment) for every product.
+    template <class Use>
+    KV_FN void each(const Tile &tile, Use use) {
+#pragma unroll
+        for (unsigned i = 0; i < DIM / 32; ++i) {
+            use(2 * i, {tile.low[i].x, tile.high[i].x, tile.low[i].y, tile.high[i].y});
+            use(2 * i + 1, {tile.low[i].z, tile.high[i].z, tile.low[i].w, tile.high[i].w});
+        }
+    }
+
+    // Factors of tokens g and g + 8 of tile m.
+    KV_METHOD float2 scales(unsigned) const { return make_float2(1.0f, 1.0f); }
+};
+
+// Values: byte 2(T*D + C). Lane 4g + t reads eight channels of tokens 2t, 2t + 1, 2t + 8 and 2t + 9.
+template <class PRODUCT, unsigned DIM, unsigned TOKENS, unsigned PARTS>
+struct HalfValues {
+    static constexpr bool BYTES = false;
+    // Groups of channels, and of each group blocks of 16.
+    static constexpr unsigned GROUPS = DIM / 64;
+    static constexpr unsigned BLOCKS = 4;
+    template <unsigned TILES, unsigned NT>
+    using Weights = HalfWeights<PRODUCT, TILES, NT, PARTS>;
+    const unsigned *at;
+
+    // The channel of row g (`odd`: row g + 8) of a block.
+    KV_FN unsigned channel(unsigned group, unsigned block, unsigned odd, unsigned g) {
+        return group * 64 + 8 * g + 2 * block + odd;
+    }
+
+    KV_METHOD void open(const unsigned *page, unsigned first, unsigned lane) {
+        at = page + (first + lane % 4 * 2) * (DIM / 2) + lane / 4 * 4;
+    }
+
+    KV_METHOD float scale() const { return 1.0f; }
+    KV_METHOD float2 scales(unsigned) const { return make_float2(1.0f, 1.0f); }
+
+    // What a lane loads of a group of channels.
+    template <unsigned TILES>
+    struct Group {
+        uint4 rows[TILES][4];
+    };
+
+    template <unsigned TILES>
+    KV_METHOD Group<TILES> load(unsigned group) const {
+        Group<TILES> loaded;
+#pragma unroll
+        for (unsigned i = 0; i < 4 * TILES; ++i) {
+            loaded.rows[i / 4][i % 4] = load16(at + (i / 4 * 16 + i / 2 % 2 * 8 + i % 2) * (DIM / 2) + group * 32);
+        }
+        return loaded;
+    }
+
+    template <bool MASKED, unsigned TILES, unsigned NT>
+    KV_FN void add(const Group<TILES> &loaded, const Weights<TILES, NT> &weights, const Seen<TILES> &seen,
+                   float (&sums)[BLOCKS][NT][4]) {
+#pragma unroll
+        for (unsigned m = 0; m < TILES; ++m) {
+            unsigned words[4][4];
+#pragma unroll
+            for (unsigned i = 0; i < 4; ++i) {
+                const uint4 x = loaded.rows[m][i];
+                words[i][0] = x.x, words[i][1] = x.y, words[i][2] = x.z, words[i][3] = x.w;
+            }
+#pragma unroll
+            for (unsigned block = 0; block < BLOCKS; ++block) {
+                unsigned a[4] = {
+                    bytes_of(words[0][block], words[1][block], 0x5410u),
+                    bytes_of(words[0][block], words[1][block], 0x7632u),
+                    bytes_of(words[2][block], words[3][block], 0x5410u),
+                    bytes_of(words[2][block], words[3][block], 0x7632u)};
+                if constexpr (MASKED) {
+#pragma unroll
+                    for (unsigned i = 0; i < 4; ++i) a[i] &= seen.pairs[m][i / 2];
+                }
+#pragma unroll
+                for (unsigned n = 0; n < NT; ++n) weights.multiply(sums[block][n], a, m, n);
+            }
+        }
+    }
+};
