@@ -1,8 +1,9 @@
-// One softmax over an entry's partial states: their maximum, their weighted sum, the sink's logit, then out of the basis
-// of V, mean back. A block takes one query head of one row.
+// One softmax over an entry's partial states: their maximum, their weighted sum, the sink's logit, then out of the
+// basis of V, mean back. A block takes one query head of one row.
 //
-// Every warp looks at all states' maxima and sums, a lane each, and adds up every WARPSth state's outputs. What bounds it
-// is the chain of loads from a row to its list, its states and their outputs: outputs are asked for before weights are known.
+// Every warp looks at all states' maxima and sums, a lane each, and adds up every WARPSth state's outputs. What bounds
+// it is the chain of loads from a row to its list, its states and their outputs: outputs are asked for before weights
+// are known.
 
 constexpr unsigned WARPS = WORKGROUP / 32;
 constexpr unsigned STRIDE4 = V_DIM / 4 + 1;
@@ -76,8 +77,10 @@ kvarto_kernel(const float *__restrict__ partials, const unsigned *__restrict__ t
     // The first states' numbers, too, are known before the states are.
     unsigned number = lane < count ? __ldg(tables + list + lane) : 0u;
     // Where launches overlap: states are there from here on.
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 
     float4 sum[OWN] = {};
     float most = EMPTY, keys = 0.0f;
@@ -163,8 +166,8 @@ kvarto_kernel(const float *__restrict__ partials, const unsigned *__restrict__ t
         x *= factor;
         if constexpr (ROTATE) x *= hadamard_sign(c);
         if constexpr (MEAN) {
-            const unsigned mean = mean_slot * params.mean_stride + params.mean_layer_at + head / GROUP * (K_DIM + V_DIM);
-            x += share * means[mean + K_DIM + c];
+            const unsigned mean = mean_slot * params.mean_stride + params.mean_layer_at;
+            x += share * means[mean + head / GROUP * (K_DIM + V_DIM) + K_DIM + c];
         } else if constexpr (FIXED) {
             x += share * maps[head / GROUP * V_DIM + c];
         }

@@ -10,7 +10,8 @@ use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;
 use kvarto::kernel::tier::Tier;
 use kvarto::kernel::{
-    SideBases, SideBasis, append, convert, copy_slots, decode, decode_tiles, mean, merge, plane, prefill, query, summarise_box,
+    SideBases, SideBasis, append, convert, copy_slots, decode, decode_tiles, mean, merge, plane, prefill, query,
+    summarise_box,
 };
 use kvarto::shape::{PageGeometry, Side};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -286,6 +287,28 @@ fn cuda_runs_every_kernel_by_the_same_text() {
         }
     }
     println!("NVRTC {version}: {met:?}");
+}
+
+/// Own texts for every architecture that is served, whether or not there is such a card.
+#[test]
+fn cuda_texts_compile_for_every_architecture() {
+    let mut specs = tile_specs();
+    specs.extend(other_specs().into_iter().filter(|spec| spec.decl.cuda.is_some()));
+    let mut seen = std::collections::BTreeSet::new();
+    // One of each pair of formats, in turn over the shapes, and merges in each basis.
+    specs.retain(|spec| seen.insert(format!("{} {:?}", spec.decl.name, spec.codecs)));
+    for (at, capability) in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)].into_iter().enumerate() {
+        let compiler = Compiler::new(capability, None);
+        if compiler.compiler().is_none() {
+            return require_or_skip("nvrtc", "CUDA's run-time compiler (libnvrtc) is not found");
+        }
+        for spec in specs.iter().skip(at % 2).step_by(2) {
+            let source = source(spec).unwrap_or_else(|e| panic!("{e}"));
+            let cubin = compiler.cubin(&source, spec.key()).unwrap_or_else(|e| panic!("{e}"));
+            assert!(cubin.starts_with(b"\x7fELF"), "{} for {}", spec.key(), compiler.target());
+        }
+    }
+    println!("{} sources", specs.len());
 }
 
 /// Whether a text asks for more than WebGPU's defaults.

@@ -5,6 +5,7 @@
 
 struct F16Product {
     using Sum = float;
+    static constexpr bool BYTES = false;
     // Elements of a query that a lane holds for one product.
     static constexpr unsigned ELEMENTS = 4;
     // What queries within 1 are multiplied by.
@@ -64,6 +65,7 @@ struct Bf16Product : F16Product {
 // Whole numbers of 16 bits as two bytes: the upper one in an even column, the lower one in an odd one.
 struct BytesProduct {
     using Sum = int;
+    static constexpr bool BYTES = true;
     static constexpr unsigned ELEMENTS = 8;
     // 127 upper bytes: both bytes of a query are signed.
     static constexpr float QUERY_SCALE = 32512.0f;

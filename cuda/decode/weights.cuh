@@ -1,8 +1,8 @@
 // Weights of a step's tokens as the columns of products with values. Lane 4g + t brings those of tokens 16m + g and
 // 16m + g + 8 for vector 4n + t, as products with keys leave them.
 
-// In 16-bit floats. Of a vector's two columns one takes the first eight tokens of a tile, the other the last eight: that
-// is what a transposition of the lanes' pairs gives.
+// In 16-bit floats. Of a vector's two columns one takes the first eight tokens of a tile, the other the last eight:
+// that is what a transposition of the lanes' pairs gives.
 template <class Product, unsigned TILES, unsigned NT, unsigned PARTS>
 struct HalfWeights {
     using Sum = float;

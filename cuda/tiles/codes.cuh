@@ -1,7 +1,7 @@
 // Pages of codes of 2, 3 and 4 bits as tiles of products in whole numbers of 8 bits: codebooks are integers. The
 // layout was made for these tiles; how it places bits is told with the formats.
 
-// Sixteen codes of a word (for three bits with their lower bits in place, see `selected`) as a fragment of bytes.
+// Codebooks as tables of bytes: four(codes) gives the values of four codes, one in each of the lower four nibbles.
 template <unsigned BITS>
 struct Codebook;
 
@@ -198,7 +198,8 @@ struct CodeValues {
     Page page;
     unsigned t, g;
 
-    // In blocks of 128 channels a unit's number is 8((C/4)%4) + (C/16)%8, in a last one of 64 it is 4((C/4)%4) + (C/16)%4.
+    // In blocks of 128 channels a unit's number is 8((C/4)%4) + (C/16)%8, in a last one of 64 it is 4((C/4)%4) +
+    // (C/16)%4.
     KV_FN unsigned channel(unsigned group, unsigned block, unsigned odd, unsigned g) {
         const unsigned rest = 2 * block + odd, unit = group % 4 * 8 + g;
         if (group / 4 < DIM / 128) return group / 4 * 128 + unit % 8 * 16 + unit / 8 * 4 + rest;

@@ -3,10 +3,18 @@
 // Four codes as f16: the lower two and the upper two.
 KV_FN uint2 f16_of_e4m3(unsigned codes) {
     uint2 x;
+#if __CUDA_ARCH__ >= 890
     asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %2;\n\t"
         "cvt.rn.f16x2.e4m3x2 %0, low;\n\tcvt.rn.f16x2.e4m3x2 %1, high;\n\t}"
         : "=r"(x.x), "=r"(x.y)
         : "r"(codes));
+#else
+    // A code's bits as those of an f16 are 2^-8 of its value, also where it is subnormal.
+    const unsigned low = bytes_of(codes, 0u, 0x1404u), high = bytes_of(codes, 0u, 0x3424u);
+    const unsigned a = (low & 0x80008000u) | (low & 0x7f007f00u) >> 1, b = (high & 0x80008000u) | (high & 0x7f007f00u) >> 1;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(x.x) : "r"(a), "r"(0x5c005c00u));
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(x.y) : "r"(b), "r"(0x5c005c00u));
+#endif
     return x;
 }
 

@@ -1,4 +1,19 @@
-// Pages of f16 and bf16 as tiles of tensor-core products.
+// Pages of f16 and bf16 as tiles of tensor-core products; and what tiles define, whatever the format. A lane is 4g + t.
+//
+// Keys, 16 tokens of a page side by side:
+// - Product: how numbers are multiplied (decode/products.cuh); STEPS: products along the channels;
+// - channel(step, t, j): which channel is element j of lane column t in the queries' fragment of a product;
+// - open(page, first, lane): the step that begins with the page's token `first`;
+// - Tile, load(m): what a lane reads of tile m, and nothing but that; each(tile, use): use(step, fragment) of each
+//   product;
+// - scales(m): what the logits of tokens g and g + 8 of tile m are multiplied by.
+//
+// Values, 16 channels side by side, in GROUPS of BLOCKS such blocks:
+// - channel(group, block, odd, g): the channel of row g (`odd`: of row g + 8) of a block;
+// - Weights<TILES, NT>: how weights are multiplied (decode/weights.cuh); BYTES: whether in bytes, with scales(m) in
+//   them;
+// - open, Group<TILES>, load(group): as for keys; add<MASKED>: a group's products, added to sums;
+// - scale(): what all sums are multiplied by.
 
 // Keys: byte ((C/8)*P + T)*16 + 2(C%8). Lane 4g + t reads eight channels of tokens g and g + 8: two products.
 template <class PRODUCT, unsigned DIM, unsigned TOKENS>
@@ -7,17 +22,14 @@ struct HalfKeys {
     static constexpr unsigned STEPS = DIM / 16;
     const unsigned *at;
 
-    // The channel of element j (below 4) of the queries' fragment in lane column t.
     KV_FN unsigned channel(unsigned step, unsigned t, unsigned j) {
         return step / 2 * 32 + 8 * t + step % 2 * 4 + j;
     }
 
-    // Tokens of the page from `first` on.
     KV_METHOD void open(const unsigned *page, unsigned first, unsigned lane) {
         at = page + (lane % 4 * TOKENS + first + lane / 4) * 4;
     }
 
-    // What a lane loads of tile m.
     struct Tile {
         uint4 low[DIM / 32], high[DIM / 32];
     };
@@ -32,7 +44,6 @@ struct HalfKeys {
         return tile;
     }
 
-    // Calls use(step, fragment) for every product.
     template <class Use>
     KV_FN void each(const Tile &tile, Use use) {
 #pragma unroll
@@ -42,7 +53,6 @@ struct HalfKeys {
         }
     }
 
-    // Factors of tokens g and g + 8 of tile m.
     KV_METHOD float2 scales(unsigned) const { return make_float2(1.0f, 1.0f); }
 };
 
@@ -50,14 +60,12 @@ struct HalfKeys {
 template <class PRODUCT, unsigned DIM, unsigned TOKENS, unsigned PARTS>
 struct HalfValues {
     static constexpr bool BYTES = false;
-    // Groups of channels, and of each group blocks of 16.
     static constexpr unsigned GROUPS = DIM / 64;
     static constexpr unsigned BLOCKS = 4;
     template <unsigned TILES, unsigned NT>
     using Weights = HalfWeights<PRODUCT, TILES, NT, PARTS>;
     const unsigned *at;
 
-    // The channel of row g (`odd`: row g + 8) of a block.
     KV_FN unsigned channel(unsigned group, unsigned block, unsigned odd, unsigned g) {
         return group * 64 + 8 * g + 2 * block + odd;
     }
@@ -69,7 +77,6 @@ struct HalfValues {
     KV_METHOD float scale() const { return 1.0f; }
     KV_METHOD float2 scales(unsigned) const { return make_float2(1.0f, 1.0f); }
 
-    // What a lane loads of a group of channels.
     template <unsigned TILES>
     struct Group {
         uint4 rows[TILES][4];

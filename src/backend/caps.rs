@@ -57,6 +57,9 @@ pub struct Caps {
     pub offset_alignment: u64,
     /// Workgroups that keep the adapter busy: what plans split for.
     pub target_workgroups: u32,
+    /// Multiprocessors, where the driver says how many: kernels that fill one with a workgroup are planned for as many
+    /// items at once.
+    pub multiprocessors: Option<u32>,
     /// Whether device timestamps can be taken.
     pub timestamps: bool,
     /// Whether shaders may use 16-bit floats (`enable f16;`).

@@ -67,6 +67,7 @@ impl CpuBackend {
             max_storage_buffers: 8,
             offset_alignment: 16,
             target_workgroups: 4 * threads as u32,
+            multiprocessors: None,
             timestamps: true,
             f16: false,
             subgroups: None,

@@ -9,6 +9,7 @@ use super::storage::Group;
 use super::{Engine, Event, SeqId, SeqRows, beyond, unknown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
+use crate::kernel::tier::Tier;
 use crate::page::{PageId, flags};
 use crate::plan::{self, Limits, PlanSequence, StepPlan};
 use std::collections::BTreeSet;
@@ -147,13 +148,20 @@ impl Engine {
             page_tokens: group.shape.page_tokens,
             window: group.window,
             target_items: caps.target_workgroups as usize,
+            wave_items: caps.multiprocessors.unwrap_or(0) as usize,
             tile_rows: super::pipelines::tile_rows(caps.kind),
             max_partials: self.most_partials(group),
             max_rows: self.most_in_binding(group.attention.q_heads() * group.attention.query_floats()),
             page_items,
         };
-        let source =
-            Source { group, index, sequences: &held, selector: self.selector.as_ref(), profile: &self.profile };
+        let source = Source {
+            group,
+            index,
+            sequences: &held,
+            selector: self.selector.as_ref(),
+            profile: &self.profile,
+            tier: Tier::of(caps),
+        };
         Ok(plan::build(&limits, sequences, &source))
     }
 

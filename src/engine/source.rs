@@ -2,6 +2,7 @@
 
 use super::sequence::Sequence;
 use super::storage::Group;
+use crate::kernel::tier::Tier;
 use crate::page::{PageId, RecordSegment};
 use crate::plan::{Class, PageSource};
 use crate::select::{Question, Selector};
@@ -13,6 +14,8 @@ pub(super) struct Source<'a> {
     pub sequences: &'a [&'a Sequence],
     pub selector: &'a dyn Selector,
     pub profile: &'a crate::profile::Profile,
+    /// What the backend's kernels use.
+    pub tier: Tier,
 }
 
 impl PageSource for Source<'_> {
@@ -36,6 +39,10 @@ impl PageSource for Source<'_> {
     fn class_bytes(&self, class: Class) -> u64 {
         let pool = &self.group.pool;
         pool.side_bytes(crate::shape::Side::K, class.k) + pool.side_bytes(crate::shape::Side::V, class.v)
+    }
+
+    fn fills(&self, class: Class) -> bool {
+        self.tier.tiles && self.group.has_tiles(class.k, class.v)
     }
 
     fn reads(&self, question: &Question, page: usize) -> bool {

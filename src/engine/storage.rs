@@ -8,7 +8,7 @@ use crate::backend::{Backend, BufferSlice, CodecUse};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
 use crate::kernel::attention::AttentionShape;
-use crate::kernel::{MeanPlace, SideBases};
+use crate::kernel::{MeanPlace, SideBases, decode_tiles};
 use crate::needs::{PlaneSet, Wanted};
 use crate::page::{Backing, Budget, PageDescriptor, Pool, SegmentKey, SlotSpec};
 use crate::policy::Policy;
@@ -317,6 +317,14 @@ impl Group {
                 "choose another format",
             )
         })
+    }
+
+    /// Whether decode attention reads pages of these formats by tiles.
+    pub fn has_tiles(&self, k: FormatId, v: FormatId) -> bool {
+        match (self.codecs.get(&(Side::K, k)), self.codecs.get(&(Side::V, v))) {
+            (Some(k), Some(v)) => decode_tiles::fits(k, v),
+            _ => false,
+        }
     }
 
     /// Uploads descriptors that changed, growing their buffer when there are more pages than it holds.

@@ -25,8 +25,8 @@ mod layout;
 mod plain;
 mod q3_affine;
 mod registry;
-mod tq;
 mod tiles;
+mod tq;
 mod units;
 pub(crate) mod words;
 
@@ -39,8 +39,8 @@ pub use fp8::Fp8;
 pub use layout::{Layout, Per, PlaneSpec, ScalarPlane, UNIT_WORDS, mask};
 pub use q3_affine::Q3Affine;
 pub use registry::{FormatId, FormatRegistry};
-pub use tq::{Tq2, Tq3, Tq3Nested, Tq4};
 pub use tiles::Tiles;
+pub use tq::{Tq2, Tq3, Tq3Nested, Tq4};
 pub use units::Units;
 
 #[cfg(target_endian = "big")]

@@ -2,7 +2,20 @@
 //!
 //! Not the portable kernel's text, but its contract: items, tables, masks, partial states. A warp takes steps of 16 to 64
 //! tokens by itself, from memory straight to fragments of `mma.sync`; queries are in two parts of 16 bits, so that what
-//! rounds is a probability. What was tried, and the times of it, stand in `cuda/decode.cu`.
+//! rounds is a probability. A block fills a multiprocessor, so items are planned for one wave (`plan::PageSource::fills`).
+//!
+//! What was tried on an H200 (8 x 32,768 tokens, 32 query and 8 KV heads of 128; the kernel alone, us, by a harness around
+//! it: `assets/bench/2026-12-01-h200`), beside f16 244, fp8 131, tq3 63:
+//! - the next page brought to the second-level cache: in bulk f16 297 to 452, fp8 159 to 250, tq3 70 to 75; a line a lane f16
+//!   257, fp8 137, tq3 level. Latency is not what bounds them;
+//! - masks in the loop of whole steps: 76 to 400 bytes of spills; hence a loop of their own;
+//! - steps of 64 tokens for f16: spills, 297; of 32: 255;
+//! - 512 threads: f16 level, tq3 65 to 69 with spills; 448: f16 262, fp8 188, tq3 74; 352, 320, 256: tq3 66, 68, 80;
+//! - 1,024 items instead of 128: f16 7 %, fp8 18 %, tq3 43 % more; 64 items: 31 %, 43 %, 60 %;
+//! - a look-up of the next step without a condition: tq3 66.6 to 63.1, f16 244 to 248, fp8 131 to 134; so it is for bytes alone;
+//! - loads past the first-level cache: f16 264; of 128 bytes: level; of 256: 267. Volatile ones: the same machine code;
+//! - shifts by multiplication: tq3 1 more; sums rescaled only where a maximum changed: level or 2 more;
+//! - tq4 (102) has 1,337 instructions a page, tq3 766: 392 of them permute bytes. No better table of 16 signed entries is known.
 
 use super::attention::{self, AttentionShape};
 use super::{attention_cpu, decode};
@@ -33,14 +46,18 @@ pub static DECL: KernelDecl = KernelDecl {
         "STEP",
         "K_TILES_AHEAD",
         "V_GROUPS_AHEAD",
-        "PREFETCH",
         "BLOCKS_AN_SM",
     ],
     codecs: &["k", "v"],
     cpu: attention_cpu::run,
     wgsl: "",
     cuda: Some(CudaText {
-        text: include_str!("../../cuda/decode.cu"),
+        text: concat!(
+            include_str!("../../cuda/decode/steps.cuh"),
+            include_str!("../../cuda/decode/queries.cuh"),
+            include_str!("../../cuda/decode/warp.cuh"),
+            include_str!("../../cuda/decode.cu")
+        ),
         serves: |_| true,
         threads: |spec| spec.u32("WORKGROUP"),
         overlaps: false,
@@ -57,18 +74,45 @@ pub fn fits(k: &CodecUse, v: &CodecUse) -> bool {
 /// # Errors
 /// `Shape` when a codec is for another page geometry than `shape`'s.
 pub fn specialise(shape: &AttentionShape, k: CodecUse, v: CodecUse, rows: usize) -> Result<Specialisation> {
-    let bytes = [&k, &v].map(|side| side.codec.tiles().is_some_and(|tiles| tiles.bytes));
-    let tuning = Tuning::of(shape, bytes, rows);
+    let tuning = Tuning::of(shape, [&k, &v].map(Reading::of), rows);
     let mut constants = attention::constants(&DECL, shape, &k, &v, rows, tuning.threads)?;
     constants.extend([
         ("CHUNK", Constant::U32(tuning.chunk)),
         ("STEP", Constant::U32(tuning.step)),
         ("K_TILES_AHEAD", Constant::U32(tuning.ahead[0])),
         ("V_GROUPS_AHEAD", Constant::U32(tuning.ahead[1])),
-        ("PREFETCH", Constant::U32(0)),
         ("BLOCKS_AN_SM", Constant::U32(1)),
     ]);
     Specialisation::new(&DECL, &constants, vec![k, v])
+}
+
+/// What a side's pages cost to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    /// Values of 16 bits.
+    Halves,
+    /// e4m3 codes, which the device converts.
+    Fp8,
+    /// Codes of 2 or 3 bits.
+    FewBits,
+    /// Codes of 4 bits, whose table takes most registers.
+    FourBits,
+}
+
+impl Reading {
+    fn of(side: &CodecUse) -> Self {
+        let bits = side.codec.layout().planes.iter().map(|plane| plane.bits).sum::<u32>();
+        match (side.codec.tiles().is_some_and(|tiles| tiles.bytes), bits) {
+            (true, 4) => Reading::FourBits,
+            (true, _) => Reading::FewBits,
+            (false, 8) => Reading::Fp8,
+            (false, _) => Reading::Halves,
+        }
+    }
+
+    fn in_bytes(self) -> bool {
+        matches!(self, Reading::FewBits | Reading::FourBits)
+    }
 }
 
 /// How a block is laid out, measured on an H200.
@@ -83,18 +127,31 @@ struct Tuning {
 }
 
 impl Tuning {
-    fn of(shape: &AttentionShape, bytes: [bool; 2], rows: usize) -> Self {
-        let wide = shape.k_dim.max(shape.v_dim) > 128;
-        let few = rows * shape.group <= 4;
+    fn of(shape: &AttentionShape, [k, v]: [Reading; 2], rows: usize) -> Self {
         let page = shape.page_tokens as u32;
-        let chunk = if few || wide { 4 } else { 8 };
-        // Registers of a thread are what is left of 65,536: with few vectors of small heads, 128 or 170.
-        let threads = match (chunk == 4 && !wide, bytes == [false; 2]) {
-            (true, true) => 384,
-            (true, false) => 512,
-            (false, _) => 256,
+        let chunk = if rows * shape.group <= 4 { 4 } else { 8 };
+        let wide = shape.k_dim.max(shape.v_dim) > 128;
+        let step = match (k.in_bytes() || v.in_bytes(), k == Reading::Halves && v == Reading::Halves) {
+            (true, _) => 64,
+            (false, true) => 16,
+            (false, false) => 32,
         };
-        let step = if bytes == [false; 2] { page.min(16) } else { page.min(64) };
-        Tuning { threads, chunk, step, ahead: bytes.map(|bytes| if bytes { 4 } else { 1 }) }
+        // Registers bound all of it: 65,536 over the block's threads, 255 at most.
+        let mixed = k.in_bytes() != v.in_bytes();
+        let keys = match k {
+            _ if wide && chunk > 4 => 0,
+            Reading::FewBits => 4,
+            Reading::FourBits => 2,
+            Reading::Fp8 if !mixed => 2,
+            _ => 1,
+        };
+        let values = match v {
+            _ if wide && chunk > 4 => u32::from(v == Reading::Fp8),
+            Reading::FewBits if !mixed => 4,
+            Reading::FewBits | Reading::FourBits => 2,
+            _ => 1,
+        };
+        let threads = if chunk == 4 && !wide { 384 } else { 256 };
+        Tuning { threads, chunk, step: step.min(page), ahead: [keys, values] }
     }
 }

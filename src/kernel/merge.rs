@@ -6,7 +6,8 @@ use super::partial::{HEADER, floats};
 use super::tables::{Means, item, range, split_disjoint};
 use super::{MeanPlace, RowView, SideBasis};
 use crate::backend::{
-    CudaText,    BindingDecl, BufferSlice, Constant, CpuCall, Dispatch, Element, KernelDecl, ParamDecl, PipelineId, Specialisation,
+    BindingDecl, BufferSlice, Constant, CpuCall, CudaText, Dispatch, Element, KernelDecl, ParamDecl, PipelineId,
+    Specialisation,
 };
 use crate::error::Result;
 use crate::num;

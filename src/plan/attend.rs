@@ -125,12 +125,15 @@ fn items(limits: &Limits, entries: &[Entry], source: &dyn PageSource, lists: &[L
     for list in lists {
         *totals.entry(list.class).or_default() += list.ids.len();
     }
-    let target = limits.target_items.clamp(1, (most_items / totals.len().max(1)).max(1));
+    let most_items = (most_items / totals.len().max(1)).max(1);
+    let target = limits.target_items.clamp(1, most_items);
+    let waves = waves(limits, entries, source, lists, most_items);
     let mut items = Vec::with_capacity(lists.len());
     for (at, List { ids, class, .. }) in lists.iter().enumerate() {
         let enough = (ENOUGH_BYTES / source.class_bytes(*class).max(1)) as usize;
         let most = totals[class].div_ceil(target.min(ENOUGH_ITEMS));
         let pages_per_item = totals[class].div_ceil(target).max(enough.min(most));
+        let pages_per_item = waves.get(class).copied().unwrap_or(pages_per_item);
         let pages_per_item = pages_per_item.max(LEAST_TOKENS / limits.page_tokens).max(1);
         // Even shares: 33 pages at 32 an item are two items of 17 and 16, not of 32 and 1.
         let pages_per_item = if limits.page_items { 1 } else { pages_per_item };
@@ -139,6 +142,39 @@ fn items(limits: &Limits, entries: &[Entry], source: &dyn PageSource, lists: &[L
         items.extend(starts.map(|s| Item { list: at, ids: s..(s + share).min(ids.len()) }));
     }
     items
+}
+
+/// Pages an item for classes of which an item fills a multiprocessor: the fewest with which all items run at once.
+fn waves(
+    limits: &Limits,
+    entries: &[Entry],
+    source: &dyn PageSource,
+    lists: &[List],
+    most_items: usize,
+) -> BTreeMap<Class, usize> {
+    let mut lengths: BTreeMap<Class, Vec<usize>> = BTreeMap::new();
+    let decodes = |list: &List| matches!(entries[list.entry].route, Route::Decode(_));
+    if limits.wave_items > 0 {
+        for list in lists.iter().filter(|list| decodes(list) && source.fills(list.class)) {
+            lengths.entry(list.class).or_default().push(list.ids.len());
+        }
+    }
+    let most = limits.wave_items.min(most_items);
+    lengths.into_iter().map(|(class, lengths)| (class, fewest_pages(&lengths, most))).collect()
+}
+
+/// The fewest pages an item with which lists of these lengths make `most` items or less, or one each.
+fn fewest_pages(lengths: &[usize], most: usize) -> usize {
+    let items = |pages: usize| lengths.iter().map(|length| length.div_ceil(pages)).sum::<usize>();
+    let (mut low, mut high) = (1, lengths.iter().copied().max().unwrap_or(1).max(1));
+    while low < high {
+        let middle = (low + high) / 2;
+        match items(middle) <= most.max(lengths.len()) {
+            true => high = middle,
+            false => low = middle + 1,
+        }
+    }
+    low
 }
 
 /// Entries that go together: as many as the workspace has states and prepared queries for.
@@ -201,4 +237,29 @@ fn plan_round(
         tables.extend(words);
     }
     Round { row_start, rows, partials: partials as usize, attend }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fewest_pages;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_wave_takes_whole_lists() {
+        // Eight sequences of eight heads and 512 pages, 132 multiprocessors: two items a list, not three.
+        assert_eq!(fewest_pages(&[512; 64], 132), 256);
+        assert_eq!(fewest_pages(&[512; 8], 132), 32);
+        assert_eq!(fewest_pages(&[7, 9], 1), 9);
+        assert_eq!(fewest_pages(&[], 132), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn one_page_less_would_be_too_many(lengths in prop::collection::vec(1usize..600, 1..80), most in 1usize..300) {
+            let items = |pages: usize| lengths.iter().map(|length| length.div_ceil(pages)).sum::<usize>();
+            let pages = fewest_pages(&lengths, most);
+            prop_assert!(items(pages) <= most.max(lengths.len()));
+            prop_assert!(pages == 1 || items(pages - 1) > most.max(lengths.len()));
+        }
+    }
 }

@@ -194,6 +194,7 @@ mod tests {
             page_tokens: 16,
             window: None,
             target_items: 7,
+            wave_items: 0,
             tile_rows: 8,
             max_partials: 10_000,
             max_rows: 10_000,

@@ -60,6 +60,12 @@ pub trait PageSource {
     fn record_segment(&self, page: PageId) -> Option<RecordSegment>;
     /// Bytes of both sides of a page of that class.
     fn class_bytes(&self, class: Class) -> u64;
+    /// Whether an item of decode attention over the class fills a multiprocessor: more items than multiprocessors would
+    /// wait for a second wave.
+    fn fills(&self, class: Class) -> bool {
+        let _ = class;
+        false
+    }
     /// Whether the page is read (sink and tail included).
     fn reads(&self, question: &Question, page: usize) -> bool;
     /// The question for rows of a sequence; fills sink and tail.
@@ -88,6 +94,8 @@ pub struct Limits {
     pub window: Option<usize>,
     /// Work items that keep the backend busy.
     pub target_items: usize,
+    /// Items that run at once of kernels that fill a multiprocessor with one ([`PageSource::fills`]).
+    pub wave_items: usize,
     /// Rows of a prefill tile.
     pub tile_rows: u32,
     /// Most partial states that the workspace holds at once.

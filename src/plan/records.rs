@@ -89,6 +89,7 @@ mod tests {
             page_tokens: 16,
             window: None,
             target_items: 1,
+            wave_items: 0,
             tile_rows: 8,
             max_partials: 100,
             max_rows: 100,

@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// Submissions whose end is watched; a longer queue waits for the oldest.
 const WATCHED: usize = 64;
 
+/// Workgroups of portable kernels that keep a multiprocessor busy, about.
+const WORKGROUPS_A_MULTIPROCESSOR: u32 = 8;
+
 /// A compiled kernel.
 struct Pipeline {
     decl: &'static KernelDecl,
@@ -27,6 +30,7 @@ struct Pipeline {
 /// Executes recordings on one stream of a device.
 pub struct CudaBackend {
     caps: Caps,
+    capability: (u32, u32),
     compiler: Compiler,
     buffers: Buffers,
     pipelines: Vec<Pipeline>,
@@ -70,6 +74,7 @@ impl CudaBackend {
         let compiler = Compiler::new(report.capability, Compiler::usual_folder());
         Ok(CudaBackend {
             caps: caps(report, &compiler),
+            capability: report.capability,
             compiler,
             buffers: Buffers::default(),
             pipelines: Vec::new(),
@@ -271,8 +276,8 @@ fn caps(report: &DeviceReport, compiler: &Compiler) -> Caps {
         max_workgroups_per_dimension: i32::MAX as u32,
         max_storage_buffers: 8,
         offset_alignment: 256,
-        // A block of decode attention fills a multiprocessor.
-        target_workgroups: report.multiprocessors,
+        target_workgroups: WORKGROUPS_A_MULTIPROCESSOR * report.multiprocessors,
+        multiprocessors: Some(report.multiprocessors),
         timestamps: true,
         // Products on tensor cores.
         f16: true,
@@ -335,10 +340,11 @@ impl Backend for CudaBackend {
                 "prepare it at load",
             ));
         }
-        let text = source(specialisation)?;
+        let mut text = source(specialisation)?;
+        // Older devices start a kernel when the one ahead of it has ended.
+        text.overlaps &= self.capability >= (9, 0);
         let cubin = self.compiler.cubin(&text, specialisation.key())?;
-        let function = Function::load(&self.context, &cubin, &text)
-            .map_err(|e| e.context(specialisation.key()))?;
+        let function = Function::load(&self.context, &cubin, &text).map_err(|e| e.context(specialisation.key()))?;
         debug_assert!(params_bytes(specialisation.decl.params.len()) <= 128);
         let id = PipelineId(self.pipelines.len() as u32);
         self.pipelines.push(Pipeline { decl: specialisation.decl, function });

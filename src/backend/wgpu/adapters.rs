@@ -290,6 +290,7 @@ pub(super) fn caps_of(device: &wgpu::Device, options: &OpenOptions) -> Result<Ca
         offset_alignment: u64::from(own.min_storage_buffer_offset_alignment).max(16),
         // Enough to fill the largest cards there are; more only gives the merge more to do (measured on an H200).
         target_workgroups: if software { 4 * threads } else { 2048 },
+        multiprocessors: None,
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
         f16,
         subgroups: subgroups.then_some((info.subgroup_min_size, info.subgroup_max_size)),

@@ -51,6 +51,7 @@ impl DawnBackend {
             max_storage_buffers: narrow("maxStorageBuffersPerShaderStage"),
             offset_alignment: number("minStorageBufferOffsetAlignment"),
             target_workgroups: 8,
+            multiprocessors: None,
             timestamps: false,
             f16: false,
             subgroups: None,
