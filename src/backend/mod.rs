@@ -3,6 +3,8 @@
 //! A backend owns buffers and pipelines and executes [`Recording`]s in the order they are submitted.
 //! Nothing in it blocks: submission returns an id, reading returns a future.
 
+#[cfg(all(feature = "cuda", feature = "wgpu"))]
+mod adapter;
 pub mod assemble;
 mod awake;
 mod caps;
@@ -15,6 +17,8 @@ mod recording;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
 
+#[cfg(all(feature = "cuda", feature = "wgpu"))]
+pub use adapter::Adapter;
 pub use caps::{BackendKind, Caps};
 pub use cpu::CpuBackend;
 pub use cpu_call::CpuCall;

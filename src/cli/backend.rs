@@ -69,7 +69,10 @@ pub fn parse(word: &str, masks: &MaskFlags) -> Result<Wanted> {
     let wanted = named(word)?;
     match wanted {
         Wanted::Cpu => masks.refuse_on("the CPU (asked for)")?,
-        Wanted::Cuda(_) => masks.refuse_on("CUDA (asked for)")?,
+        Wanted::Cuda(index) => {
+            masks.refuse_on("CUDA (asked for)")?;
+            cuda::device(index)?;
+        }
         _ => {}
     }
     Ok(wanted)

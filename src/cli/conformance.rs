@@ -80,7 +80,8 @@ pub fn run(command: &ConformanceCommand) -> anyhow::Result<ExitCode> {
             tested.push(suite(word, backend.as_mut(), &options));
         }
         _ => {
-            for (word, adapter) in doctor::candidates(None)? {
+            for adapter in doctor::candidates(None)? {
+                let word = adapter.word();
                 let refusal = adapter.refusal().map(String::from);
                 tested.push(match refusal {
                     Some(reason) => Tested { word, outcome: Outcome::Refused(reason) },

@@ -6,9 +6,8 @@ mod text;
 use super::mask_flags::MaskFlags;
 use super::output;
 use clap::Args;
-use kvarto::backend::cuda::{self, CudaBackend, DeviceReport};
-use kvarto::backend::wgpu::{AdapterChoice, AdapterReport, OpenOptions, WgpuBackend, adapters};
-use kvarto::backend::{Backend, Caps, CpuBackend};
+use kvarto::backend::wgpu::OpenOptions;
+use kvarto::backend::{Adapter, Caps, cuda};
 use kvarto::selftest::{self, FORMATS, HEAD_SIZES, KernelReport, SelfTest, Support, Verdict};
 use kvarto::{Error, ErrorKind, Result};
 use std::process::ExitCode;
@@ -26,65 +25,6 @@ pub struct DoctorCommand {
     /// Write JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// What can be opened.
-#[derive(Clone, Debug)]
-pub(super) enum Adapter {
-    /// This machine's cores.
-    Cpu,
-    /// An adapter that wgpu sees, and what its driver says.
-    Wgpu(AdapterReport),
-    /// A device of CUDA's.
-    Cuda(DeviceReport),
-}
-
-impl Adapter {
-    /// What the driver says through wgpu.
-    fn report(&self) -> Option<&AdapterReport> {
-        match self {
-            Adapter::Wgpu(report) => Some(report),
-            _ => None,
-        }
-    }
-
-    /// Why it is known beforehand that the kernels cannot run on it.
-    pub(super) fn refusal(&self) -> Option<&str> {
-        self.report().and_then(|r| r.refusal.as_deref())
-    }
-
-    /// Its name and type, as they are known before it is opened.
-    fn name_and_type(&self) -> (&str, &str) {
-        match self {
-            Adapter::Cpu => ("-", "cpu"),
-            Adapter::Wgpu(report) => (&report.name, &report.device_type),
-            Adapter::Cuda(report) => (&report.name, if report.integrated { "integrated" } else { "discrete" }),
-        }
-    }
-
-    /// Its driver, as it is known before it is opened.
-    fn driver(&self) -> Option<&str> {
-        match self {
-            Adapter::Cpu => None,
-            Adapter::Wgpu(report) => Some(&report.driver),
-            Adapter::Cuda(report) => Some(&report.driver),
-        }
-    }
-
-    /// Its backend.
-    ///
-    /// # Errors
-    /// As the backend's own.
-    pub(super) fn open(&self, options: &OpenOptions) -> Result<Box<dyn Backend>> {
-        Ok(match self {
-            Adapter::Cpu => Box::new(CpuBackend::new(0)?),
-            Adapter::Wgpu(report) => {
-                let choice = AdapterChoice::Api { api: report.api.clone(), index: report.index };
-                Box::new(WgpuBackend::open_with(&choice, options)?)
-            }
-            Adapter::Cuda(report) => Box::new(CudaBackend::open(report.index)?),
-        })
-    }
 }
 
 /// An adapter, and what was found of it.
@@ -122,7 +62,7 @@ pub fn run(command: &DoctorCommand) -> anyhow::Result<ExitCode> {
     let test = SelfTest::new();
     let mut examined = Vec::new();
     for candidate in candidates(command.adapter.as_deref())? {
-        log::info!("looking at {}", candidate.0);
+        log::info!("looking at {}", candidate.word());
         examined.push(examine(candidate, &options, &test));
     }
     // Why there is no CUDA device, where all adapters are looked at.
@@ -140,32 +80,21 @@ pub fn run(command: &DoctorCommand) -> anyhow::Result<ExitCode> {
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The word of an adapter, and what it is.
-pub(super) type Candidate = (String, Adapter);
-
 /// The CPU and every adapter, or the one that `word` names.
-pub(super) fn candidates(word: Option<&str>) -> Result<Vec<Candidate>> {
-    let cpu = ("cpu".to_string(), Adapter::Cpu);
+pub(super) fn candidates(word: Option<&str>) -> Result<Vec<Adapter>> {
     if word == Some("cpu") {
-        return Ok(vec![cpu]);
+        return Ok(vec![Adapter::Cpu]);
     }
-    let cuda = |report: DeviceReport| (format!("cuda:{}", report.index), Adapter::Cuda(report));
-    let devices = match word {
+    if word.is_some_and(|word| word == "cuda" || word.starts_with("cuda:")) {
         // Named, so its reason is the answer.
-        Some(word) if word == "cuda" || word.starts_with("cuda:") => {
-            let devices = cuda::devices()?;
-            cuda::compiles()?;
-            devices
-        }
-        _ if cuda::compiles().is_ok() => cuda::devices().unwrap_or_default(),
-        _ => Vec::new(),
-    };
-    let gpus = adapters().into_iter().map(|r| (format!("{}:{}", r.api, r.index), Adapter::Wgpu(r)));
-    let mut all: Vec<Candidate> = [cpu].into_iter().chain(gpus).chain(devices.into_iter().map(cuda)).collect();
+        cuda::devices()?;
+        cuda::compiles()?;
+    }
+    let mut all = Adapter::all();
     if let Some(word) = word {
         let full = if word.contains(':') { word.to_string() } else { format!("{word}:0") };
-        let words: Vec<String> = all.iter().map(|(w, _)| w.clone()).collect();
-        all.retain(|(w, _)| *w == full);
+        let words: Vec<String> = all.iter().map(Adapter::word).collect();
+        all.retain(|adapter| adapter.word() == full);
         if all.is_empty() {
             return Err(Error::new(
                 ErrorKind::Usage,
@@ -177,10 +106,10 @@ pub(super) fn candidates(word: Option<&str>) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
-fn examine((word, adapter): Candidate, options: &OpenOptions, test: &SelfTest) -> Examined {
+fn examine(adapter: Adapter, options: &OpenOptions, test: &SelfTest) -> Examined {
     let start = Instant::now();
     let mut found = Examined {
-        word,
+        word: adapter.word(),
         adapter,
         caps: None,
         fault: None,

@@ -126,8 +126,12 @@ fn an_absent_adapter_comes_with_those_there_are() {
         }
     }
     for arguments in [&["generate", "hi", "--backend", "cuda"][..], &["doctor", "--adapter", "cuda"]] {
-        let said = wrong(arguments, 3, &["not built"]);
-        assert!(!said.err.contains("this card"), "{}", said.err);
+        let (mut command, _folder) = bare(arguments);
+        // A device that is hidden is as good as none.
+        command.env("CUDA_VISIBLE_DEVICES", "");
+        let said = run(command);
+        assert_eq!((said.code, said.out.as_str()), (Some(3), ""), "{}", said.err);
+        assert!(said.err.contains("no CUDA: the driver"), "{}", said.err);
     }
 }
 
@@ -136,7 +140,7 @@ fn help_names_every_backend() {
     let said = run(kvarto(&["generate", "--help"]));
     assert_eq!(said.code, Some(0));
     let help: String = said.out.split_whitespace().collect::<Vec<_>>().join(" ");
-    let words = "auto, cpu, wgpu, vulkan[:N], metal[:N], dx12[:N], gl[:N], cuda[:N] (not built yet)";
+    let words = "auto, cpu, wgpu, vulkan[:N], metal[:N], dx12[:N], gl[:N], cuda[:N]";
     assert!(help.contains(words), "{words:?} is not in {help}");
     for word in ["auto", "cpu", "wgpu", "vulkan", "metal:1", "dx12", "gl:0", "cuda", "cuda:1"] {
         // A word that is known is not a usage error: what fails comes later.
@@ -167,8 +171,8 @@ fn unknown_names_come_with_the_names_there_are() {
 
 #[test]
 fn what_the_hardware_cannot_do_has_its_own_code() {
-    wrong(&["generate", "hi", "--backend", "cuda"], 3, &["CUDA", "not built"]);
-    wrong_json(&["generate", "hi", "--backend", "cuda:1", "--json"], 3, "unsupported", &["CUDA"]);
+    wrong_json(&["generate", "hi", "--backend", "cuda:99", "--json"], 3, "unsupported", &["no CUDA"]);
+    wrong(&["generate", "hi", "--backend", "cuda", "--without", "f16"], 2, &["--without", "CUDA", "--backend vulkan"]);
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub struct Arguments {
     /// What --live answers first
     #[arg(long, requires = "live", conflicts_with_all = ["screenshot", "export"], value_name = "TEXT")]
     pub prompt: Option<String>,
-    /// Where --live runs: auto, cpu, wgpu, vulkan, metal, dx12 or gl; vulkan:1 is the second adapter of its kind
+    /// Where --live runs: auto, cpu, cuda, wgpu, vulkan, metal, dx12 or gl; vulkan:1 is the second adapter of its kind
     #[arg(long, default_value = "auto", value_name = "BACKEND")]
     pub backend: String,
     /// Run --live on the window's own device

@@ -28,13 +28,10 @@ impl Compiler {
         Compiler { target: target(capability), folder, version: version() }
     }
 
-    /// The user's cache folder, or the one that the variable `KVARTO_CUDA_CACHE` names; none if that is empty.
+    /// `cuda` in the folder that the variable `KVARTO_CACHE` names, or in `kvarto` of the user's cache folder.
     pub fn usual_folder() -> Option<PathBuf> {
-        match std::env::var_os("KVARTO_CUDA_CACHE") {
-            Some(folder) if folder.is_empty() => None,
-            Some(folder) => Some(PathBuf::from(folder)),
-            None => dirs::cache_dir().map(|d| d.join("kvarto").join("cuda")),
-        }
+        let named = std::env::var_os("KVARTO_CACHE").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+        named.or_else(|| Some(dirs::cache_dir()?.join("kvarto"))).map(|folder| folder.join("cuda"))
     }
 
     /// `sm_90a`.

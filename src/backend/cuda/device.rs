@@ -2,7 +2,7 @@
 
 use super::buffers::Buffers;
 use super::compile::Compiler;
-use super::driver::{Context, DeviceReport, Event, Function, Pinned, Stream, devices};
+use super::driver::{Context, DeviceReport, Event, Function, Pinned, Stream, device};
 use super::read::Reader;
 use super::source::source;
 use super::timing::Timer;
@@ -54,26 +54,11 @@ impl CudaBackend {
     /// `Unsupported` without a driver or such a device, or below compute capability 8.0; `Device` or `OutOfMemory` when
     /// it cannot be opened.
     pub fn open(index: usize) -> Result<Self> {
-        let all = devices()?;
-        let Some(report) = all.get(index) else {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("no CUDA device {index}: the driver shows {}", all.len()),
-                "count from 0; CUDA_VISIBLE_DEVICES hides devices",
-            ));
-        };
-        if report.capability < (8, 0) {
-            let (major, minor) = report.capability;
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("{} has compute capability {major}.{minor}; 8.0 is the lowest that serves", report.name),
-                "use --backend vulkan",
-            ));
-        }
+        let report = device(index)?;
         let context = Context::open(index)?;
         let compiler = Compiler::new(report.capability, Compiler::usual_folder());
         Ok(CudaBackend {
-            caps: caps(report, &compiler),
+            caps: caps(&report, &compiler),
             capability: report.capability,
             compiler,
             buffers: Buffers::default(),

@@ -71,6 +71,31 @@ pub fn devices() -> Result<Vec<DeviceReport>> {
     (0..count as usize).map(|index| report(index, version)).collect()
 }
 
+/// The device of this number.
+///
+/// # Errors
+/// `Unsupported`: as [`devices`], where there is no such number, and below compute capability 8.0.
+pub fn device(index: usize) -> Result<DeviceReport> {
+    let mut all = devices()?;
+    if index >= all.len() {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("no CUDA device {index}: the driver shows {}", all.len()),
+            "count from 0; CUDA_VISIBLE_DEVICES hides devices",
+        ));
+    }
+    let report = all.swap_remove(index);
+    if report.capability < (8, 0) {
+        let (major, minor) = report.capability;
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("no CUDA on {}: compute capability {major}.{minor}; 8.0 is the lowest that serves", report.name),
+            "use --backend vulkan",
+        ));
+    }
+    Ok(report)
+}
+
 fn report(index: usize, version: i32) -> Result<DeviceReport> {
     let faulty = |e| fault(e, "asking for a device");
     let device = result::device::get(index as i32).map_err(faulty)?;

@@ -14,5 +14,5 @@ mod translate;
 
 pub use compile::{Compiler, compiles};
 pub use device::CudaBackend;
-pub use driver::{DeviceReport, devices};
+pub use driver::{DeviceReport, device, devices};
 pub use source::{ENTRY, Source, source};

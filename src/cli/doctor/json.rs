@@ -70,12 +70,11 @@ fn adapter(e: &Examined) -> Value {
     });
     let caps = e.caps.as_ref();
     let report = e.adapter.report();
-    let (name, kind) = e.adapter.name_and_type();
     json!({
         "adapter": e.word,
-        "name": caps.map_or(name, |c| &c.adapter),
-        "driver": caps.map(|c| c.driver.as_str()).or(e.adapter.driver()),
-        "device_type": caps.map_or(kind, |c| &c.device_type),
+        "name": caps.map(|c| c.adapter.as_str()).or(e.adapter.name()),
+        "driver": caps.map(|c| c.driver.clone()).or(e.adapter.driver()),
+        "device_type": caps.map_or(e.adapter.device_type(), |c| &c.device_type),
         "software": caps.map(|c| c.software).or(report.map(|r| r.software)),
         "tier": caps.map(|c| &c.tier),
         "limits": limits,

@@ -45,10 +45,7 @@ pub fn of(all: &[Examined], no_cuda: Option<&Error>) -> String {
 fn name_and_type(e: &Examined) -> (String, String) {
     match &e.caps {
         Some(caps) => (caps.adapter.clone(), caps.device_type.clone()),
-        None => {
-            let (name, kind) = e.adapter.name_and_type();
-            (name.into(), kind.into())
-        }
+        None => (e.adapter.name().unwrap_or("-").into(), e.adapter.device_type().into()),
     }
 }
 
@@ -65,8 +62,8 @@ fn details(e: &Examined) -> String {
     };
     let (name, _) = name_and_type(e);
     line("name", name);
-    let driver = e.caps.as_ref().map(|c| c.driver.as_str()).or(e.adapter.driver());
-    line("driver", driver.filter(|d| !d.is_empty()).map(String::from).unwrap_or_else(|| "not stated".into()));
+    let driver = e.caps.as_ref().map(|c| c.driver.clone()).or(e.adapter.driver());
+    line("driver", driver.filter(|d| !d.is_empty()).unwrap_or_else(|| "not stated".into()));
     if let Some(reason) = e.refusal() {
         line("refused", reason.into());
         return out;

@@ -4,6 +4,7 @@ use super::gate::Gate;
 use super::talk::Talk;
 use super::{LiveOptions, LiveStatus, LiveWish, Phase, Turn};
 use crate::source::Wake;
+use kvarto::backend::cuda::{self, CudaBackend};
 use kvarto::backend::wgpu::{AdapterChoice, OpenOptions, WgpuBackend};
 use kvarto::backend::{Backend, CpuBackend};
 use kvarto::engine::{Event, PageSampling, Registry, SeqId};
@@ -303,11 +304,15 @@ fn open(word: &str, device: Option<(wgpu::Device, wgpu::Queue)>) -> Result<(Box<
     let cpu = || -> Result<Box<dyn Backend>> { Ok(Box::new(CpuBackend::new(0)?)) };
     let choice = match (name, number.parse::<usize>()) {
         ("cpu", _) => return Ok((cpu()?, "")),
+        ("cuda", Ok(index)) => return Ok((Box::new(CudaBackend::open(index)?), "")),
+        ("auto", _) if cuda::compiles().is_ok() && cuda::devices().is_ok() => {
+            return Ok((Box::new(CudaBackend::open(0)?), ", the first CUDA device"));
+        }
         ("auto", _) => AdapterChoice::Auto { allow_software: false },
         ("wgpu", _) => AdapterChoice::Auto { allow_software: true },
         ("vulkan" | "metal" | "dx12" | "gl", Ok(index)) => AdapterChoice::Api { api: name.into(), index },
         _ => {
-            let known = "auto, cpu, wgpu, vulkan[:N], metal[:N], dx12[:N], gl[:N]";
+            let known = "auto, cpu, cuda[:N], wgpu, vulkan[:N], metal[:N], dx12[:N], gl[:N]";
             let message = format!("the backend {word:?} is not known");
             return Err(Error::new(ErrorKind::Usage, message, format!("there are {known}")));
         }

@@ -20,7 +20,7 @@ pub struct LiveOptions {
     pub model: String,
     /// A name from `kvarto profiles`, or a path that ends in .toml.
     pub profile: String,
-    /// `auto`, `cpu`, `wgpu`, or an API of wgpu with a number, such as `vulkan:0`.
+    /// `auto`, `cpu`, `cuda`, `wgpu`, or an API of wgpu with a number, such as `vulkan:0`.
     pub backend: String,
     /// The window's device and queue, where it is shared.
     pub device: Option<(wgpu::Device, wgpu::Queue)>,

@@ -1,8 +1,8 @@
 //! What this machine can run: what `kvarto doctor` finds, on a thread of its own.
 
 use kvarto::Result;
-use kvarto::backend::wgpu::{AdapterChoice, AdapterReport, OpenOptions, WgpuBackend, adapters};
-use kvarto::backend::{Backend, Caps, CpuBackend};
+use kvarto::backend::wgpu::OpenOptions;
+use kvarto::backend::{Adapter, Caps};
 use kvarto::selftest::{self, FORMATS, KernelReport, SelfTest, Verdict};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -128,16 +128,16 @@ impl Line {
     }
 
     fn run(&self) {
-        let reports: Vec<Option<AdapterReport>> = [None].into_iter().chain(adapters().into_iter().map(Some)).collect();
-        let found: Vec<Found> = reports.iter().map(|report| described(report.as_ref())).collect();
+        let adapters = Adapter::all();
+        let found: Vec<Found> = adapters.iter().map(described).collect();
         self.say(News::Adapters(found.clone()));
         let test = SelfTest::new();
-        for (at, (report, mut found)) in reports.iter().zip(found).enumerate() {
+        for (at, (adapter, mut found)) in adapters.iter().zip(found).enumerate() {
             if self.stopped() {
                 return self.say(News::Ended("stopped"));
             }
             if found.refusal.is_none() {
-                let outcome = self.look(report.as_ref(), &mut found, &test);
+                let outcome = self.look(adapter, &mut found, &test);
                 found.outcome = Some(outcome);
                 self.say(News::Looked(at, Box::new(found)));
             }
@@ -145,10 +145,10 @@ impl Line {
         self.say(News::Ended(if self.stopped() { "stopped" } else { "all adapters were looked at" }));
     }
 
-    fn look(&self, report: Option<&AdapterReport>, found: &mut Found, test: &SelfTest) -> Outcome {
+    fn look(&self, adapter: &Adapter, found: &mut Found, test: &SelfTest) -> Outcome {
         let start = Instant::now();
         let (mut kernels, mut verdicts) = (Vec::new(), Vec::new());
-        let tried = self.try_all(report, found, test, &mut kernels, &mut verdicts);
+        let tried = self.try_all(adapter, found, test, &mut kernels, &mut verdicts);
         let tier = tried.as_ref().map_or("no", |tier| tier.as_str()).to_string();
         let good: usize = kernels.iter().map(|kernel: &KernelReport| kernel.compiled).sum();
         let mut faults = by_reason(&kernels);
@@ -173,14 +173,14 @@ impl Line {
     /// The adapter's tier.
     fn try_all(
         &self,
-        report: Option<&AdapterReport>,
+        adapter: &Adapter,
         found: &mut Found,
         test: &SelfTest,
         kernels: &mut Vec<KernelReport>,
         verdicts: &mut Vec<Verdict>,
     ) -> Result<String> {
         self.say(News::Doing(format!("{}: kernels", found.word)));
-        let mut backend = open(report)?;
+        let mut backend = adapter.open(&OpenOptions::default())?;
         let tier = backend.caps().tier.clone();
         found.lines = caps_lines(backend.caps());
         *kernels = selftest::kernels(backend.as_mut())?;
@@ -192,7 +192,7 @@ impl Line {
             self.say(News::Doing(format!("{}: self-test of {format}", found.word)));
             let backend = match held.take() {
                 Some(backend) => backend,
-                None => open(report)?,
+                None => adapter.open(&OpenOptions::default())?,
             };
             let (back, verdict) = test.run(backend, format, known_nmse);
             // After a fault the device itself may be in trouble: the next format gets a fresh one.
@@ -203,28 +203,15 @@ impl Line {
     }
 }
 
-fn open(report: Option<&AdapterReport>) -> Result<Box<dyn Backend>> {
-    Ok(match report {
-        None => Box::new(CpuBackend::new(0)?),
-        Some(report) => {
-            let choice = AdapterChoice::Api { api: report.api.clone(), index: report.index };
-            Box::new(WgpuBackend::open_with(&choice, &OpenOptions::default())?)
-        }
-    })
-}
-
 /// What is known before anything is tried.
-fn described(report: Option<&AdapterReport>) -> Found {
-    let Some(report) = report else {
-        return Found { word: "cpu".into(), name: "this machine's processor".into(), ..Found::default() };
+fn described(adapter: &Adapter) -> Found {
+    let name = match adapter.name() {
+        Some(name) => format!("{name} ({})", adapter.device_type()),
+        None => "this machine's processor".into(),
     };
-    Found {
-        word: format!("{}:{}", report.api, report.index),
-        name: format!("{} ({})", report.name, report.device_type),
-        refusal: report.refusal.clone(),
-        lines: vec![("driver".into(), report.driver.clone()), ("features".into(), listed(&report.features))],
-        outcome: None,
-    }
+    let mut lines: Vec<(String, String)> = adapter.driver().into_iter().map(|d| ("driver".into(), d)).collect();
+    lines.extend(adapter.report().map(|report| ("features".into(), listed(&report.features))));
+    Found { word: adapter.word(), name, refusal: adapter.refusal().map(String::from), lines, outcome: None }
 }
 
 fn caps_lines(caps: &Caps) -> Vec<(String, String)> {
