@@ -60,8 +60,9 @@ KV_FN void add_outputs(float4 (&sum)[OWN], float weight, const float4 (&x)[OWN])
     }
 }
 
+// States are written while launches overlap: without __restrict__ no load of them is taken for one that may come early.
 extern "C" __global__ void __launch_bounds__(WORKGROUP)
-kvarto_kernel(const float *__restrict__ partials, const unsigned *__restrict__ tables, const float *__restrict__ means,
+kvarto_kernel(const float *partials, const unsigned *__restrict__ tables, const float *__restrict__ means,
               const float *__restrict__ maps, const float *__restrict__ sinks, float *__restrict__ out,
               const Params params) {
     __shared__ float4 sums[WARPS][V_DIM / 4];

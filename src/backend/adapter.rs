@@ -11,7 +11,7 @@ pub enum Adapter {
     /// This machine's cores.
     Cpu,
     /// An adapter that wgpu sees, and what its driver says.
-    Wgpu(AdapterReport),
+    Wgpu(Box<AdapterReport>),
     /// A device of CUDA's.
     Cuda(DeviceReport),
 }
@@ -20,7 +20,7 @@ impl Adapter {
     /// The CPU, every adapter of wgpu's, and CUDA's devices where kernels can be compiled for them.
     pub fn all() -> Vec<Adapter> {
         let cuda = cuda::compiles().and_then(|()| cuda::devices()).unwrap_or_default();
-        let wgpu = adapters().into_iter().map(Adapter::Wgpu);
+        let wgpu = adapters().into_iter().map(|report| Adapter::Wgpu(Box::new(report)));
         [Adapter::Cpu].into_iter().chain(wgpu).chain(cuda.into_iter().map(Adapter::Cuda)).collect()
     }
 
@@ -43,7 +43,11 @@ impl Adapter {
 
     /// Why it is known beforehand that the kernels cannot run on it.
     pub fn refusal(&self) -> Option<&str> {
-        self.report().and_then(|r| r.refusal.as_deref())
+        match self {
+            Adapter::Cpu => None,
+            Adapter::Wgpu(report) => report.refusal.as_deref(),
+            Adapter::Cuda(report) => report.refusal.as_deref(),
+        }
     }
 
     /// Its name; `None` for the CPU, which has one once it is opened.

@@ -6,7 +6,9 @@ use super::source::Source;
 use crate::error::{Error, ErrorKind, Result};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::{CStr, CString, c_char};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// What every kernel is compiled with.
 const OPTIONS: &[&str] = &["--std=c++17", "--device-as-default-execution-space", "--extra-device-vectorization"];
@@ -50,9 +52,7 @@ impl Compiler {
     /// `Unsupported` where it is not kept and NVRTC is not found or refuses the text.
     pub fn cubin(&self, source: &Source, key: &str) -> Result<Vec<u8>> {
         let file = self.folder.as_ref().map(|folder| folder.join(self.file_name(source)));
-        if let Some(kept) = file.as_ref().and_then(|f| std::fs::read(f).ok())
-            && kept.starts_with(b"\x7fELF")
-        {
+        if let Some(kept) = file.as_ref().and_then(|f| kept(f)) {
             return Ok(kept);
         }
         if self.version.is_none() {
@@ -72,7 +72,7 @@ impl Compiler {
 
     fn file_name(&self, source: &Source) -> String {
         let whole = format!("{:?} {} {OPTIONS:?} {}", self.version, self.target, source.text);
-        format!("{:032x}.cubin", xxhash_rust::xxh3::xxh3_128(whole.as_bytes()))
+        format!("{:032x}.cubin", xxh3_128(whole.as_bytes()))
     }
 }
 
@@ -95,13 +95,22 @@ fn target((major, minor): (u32, u32)) -> String {
     format!("sm_{major}{minor}{own}")
 }
 
-fn keep(file: &std::path::Path, cubin: &[u8]) -> std::io::Result<()> {
+/// Machine code that was kept, if it is what was written: a hash of it stands before it.
+fn kept(file: &Path) -> Option<Vec<u8>> {
+    let bytes = std::fs::read(file).ok()?;
+    let (hash, cubin) = bytes.split_first_chunk::<8>()?;
+    (xxh3_64(cubin).to_le_bytes() == *hash).then(|| cubin.to_vec())
+}
+
+fn keep(file: &Path, cubin: &[u8]) -> std::io::Result<()> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    // Whole or not at all, also beside a process that keeps the same.
-    let part = file.with_extension(format!("{}.part", std::process::id()));
-    std::fs::write(&part, cubin)?;
+    // Whole or not at all, also beside a process or thread that keeps the same.
+    let own = COUNT.fetch_add(1, Ordering::Relaxed);
+    let part = file.with_extension(format!("{}-{own}.part", std::process::id()));
+    std::fs::write(&part, [&xxh3_64(cubin).to_le_bytes(), cubin].concat())?;
     std::fs::rename(&part, file)
 }
 
@@ -156,4 +165,25 @@ fn first_errors(log: &[c_char]) -> String {
     let text = CStr::from_bytes_until_nul(&bytes).map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|l| l.contains("error")).take(3).collect();
     if lines.is_empty() { text.lines().take(3).collect::<Vec<_>>().join("; ") } else { lines.join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{keep, kept};
+
+    #[test]
+    fn damaged_code_is_not_taken() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("sub").join("x.cubin");
+        assert_eq!(kept(&file), None);
+        keep(&file, b"\x7fELF and so on").expect("kept");
+        assert_eq!(kept(&file).as_deref(), Some(&b"\x7fELF and so on"[..]));
+        let whole = std::fs::read(&file).expect("bytes");
+        for end in 0..whole.len() {
+            std::fs::write(&file, &whole[..end]).expect("written");
+            assert_eq!(kept(&file), None, "{end}");
+        }
+        let left: Vec<_> = std::fs::read_dir(file.parent().expect("a folder")).expect("a list").collect();
+        assert_eq!(left.len(), 1, "no part is left behind");
+    }
 }

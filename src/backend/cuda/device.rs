@@ -2,7 +2,8 @@
 
 use super::buffers::Buffers;
 use super::compile::Compiler;
-use super::driver::{Context, DeviceReport, Event, Function, Pinned, Stream, device};
+use super::driver::{Context, Event, Function, Pinned, Stream};
+use super::probe::{DeviceReport, device};
 use super::read::Reader;
 use super::source::source;
 use super::timing::Timer;

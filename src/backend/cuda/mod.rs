@@ -7,6 +7,7 @@ mod buffers;
 mod compile;
 mod device;
 mod driver;
+mod probe;
 mod read;
 mod source;
 mod timing;
@@ -14,5 +15,5 @@ mod translate;
 
 pub use compile::{Compiler, compiles};
 pub use device::CudaBackend;
-pub use driver::{DeviceReport, device, devices};
+pub use probe::{DeviceReport, device, devices};
 pub use source::{ENTRY, Source, source};
