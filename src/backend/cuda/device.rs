@@ -49,7 +49,7 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// The device of this number, as [`devices`] counts them.
+    /// The device of this number, as [`super::devices`] counts them.
     ///
     /// # Errors
     /// `Unsupported` without a driver or such a device, or below compute capability 8.0; `Device` or `OutOfMemory` when
