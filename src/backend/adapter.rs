@@ -17,9 +17,14 @@ pub enum Adapter {
 }
 
 impl Adapter {
-    /// The CPU, every adapter of wgpu's, and CUDA's devices where kernels can be compiled for them.
+    /// The CPU, every adapter of wgpu's, and CUDA's devices where there is a compiler for kernels.
     pub fn all() -> Vec<Adapter> {
-        let cuda = cuda::compiles().and_then(|()| cuda::devices()).unwrap_or_default();
+        let mut cuda = cuda::compiles().and_then(|()| cuda::devices()).unwrap_or_default();
+        for report in &mut cuda {
+            if let Err(error) = cuda::compiles_for(report) {
+                report.refusal.get_or_insert(error.message().into());
+            }
+        }
         let wgpu = adapters().into_iter().map(|report| Adapter::Wgpu(Box::new(report)));
         [Adapter::Cpu].into_iter().chain(wgpu).chain(cuda.into_iter().map(Adapter::Cuda)).collect()
     }

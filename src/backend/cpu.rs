@@ -4,7 +4,7 @@ use super::awake::Awake;
 use super::cpu_call::{CpuBinding, CpuCall};
 use super::{
     Access, Backend, BackendKind, BufferId, BufferSlice, Caps, Command, KernelTime, PipelineId, ReadFuture, Recording,
-    Specialisation, SubmissionId, Timing,
+    Specialisation, SubmissionId, Timing, checks,
 };
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, HashMap};
@@ -105,21 +105,9 @@ impl CpuBackend {
         self
     }
 
-    fn check_slice(&self, slice: &BufferSlice, what: &str) -> Result<()> {
+    fn check_slice(&self, slice: &BufferSlice, what: &dyn Fn() -> String) -> Result<()> {
         let size = self.buffers.get(&slice.buffer).map(|b| b.len() as u64 * 4).ok_or_else(|| unknown(slice.buffer))?;
-        let end = slice.offset.checked_add(slice.bytes);
-        if slice.bytes == 0
-            || !slice.offset.is_multiple_of(4)
-            || !slice.bytes.is_multiple_of(4)
-            || end.is_none_or(|e| e > size)
-        {
-            return Err(Error::new(
-                ErrorKind::Shape,
-                format!("{what}: bytes {}..+{} of a buffer of {size}", slice.offset, slice.bytes),
-                "",
-            ));
-        }
-        Ok(())
+        checks::within(slice, &slice.buffer, size, what)
     }
 
     fn run(&mut self, dispatch: &super::Dispatch) -> Result<()> {
@@ -131,42 +119,7 @@ impl CpuBackend {
             ));
         };
         let decl = spec.decl;
-        if dispatch.bindings.len() != decl.bindings.len() || dispatch.params.len() != decl.params.len() {
-            return Err(Error::new(
-                ErrorKind::Shape,
-                format!(
-                    "kernel {} takes {} buffers and {} parameters, got {} and {}",
-                    decl.name,
-                    decl.bindings.len(),
-                    decl.params.len(),
-                    dispatch.bindings.len(),
-                    dispatch.params.len()
-                ),
-                "",
-            ));
-        }
-        for (slice, binding) in dispatch.bindings.iter().zip(decl.bindings) {
-            self.check_slice(slice, &format!("{}.{}", decl.name, binding.name))?;
-            if slice.bytes > self.caps.max_binding_bytes {
-                return Err(Error::new(
-                    ErrorKind::Shape,
-                    format!(
-                        "{}.{} binds {} bytes, the limit is {}",
-                        decl.name, binding.name, slice.bytes, self.caps.max_binding_bytes
-                    ),
-                    "",
-                ));
-            }
-            let clash = binding.access == Access::ReadWrite
-                && dispatch.bindings.iter().filter(|other| other.buffer == slice.buffer).count() > 1;
-            if clash {
-                return Err(Error::new(
-                    ErrorKind::Shape,
-                    format!("{}.{} is written while bound twice", decl.name, binding.name),
-                    "",
-                ));
-            }
-        }
+        checks::dispatch(decl, dispatch, &self.caps, u64::from(u32::MAX), |slice, what| self.check_slice(slice, what))?;
         // Written buffers are moved out of the map for the call, so that the rest can be borrowed.
         let mut written: Vec<Option<(usize, Vec<u32>)>> = Vec::new();
         for (at, (slice, binding)) in dispatch.bindings.iter().zip(decl.bindings).enumerate() {
@@ -221,8 +174,8 @@ impl CpuBackend {
     }
 
     fn copy(&mut self, src: &BufferSlice, dst: &BufferSlice) -> Result<()> {
-        self.check_slice(src, "copy source")?;
-        self.check_slice(dst, "copy destination")?;
+        self.check_slice(src, &|| "copy source".into())?;
+        self.check_slice(dst, &|| "copy destination".into())?;
         let from =
             self.buffers[&src.buffer][(src.offset / 4) as usize..((src.offset + src.bytes) / 4) as usize].to_vec();
         if let Some(to) = self.buffers.get_mut(&dst.buffer) {
@@ -292,7 +245,7 @@ impl Backend for CpuBackend {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.check_slice(&BufferSlice { buffer, offset, bytes: bytes.len() as u64 }, "write")?;
+        self.check_slice(&BufferSlice { buffer, offset, bytes: bytes.len() as u64 }, &|| "write".into())?;
         let data = self.buffers.get_mut(&buffer).ok_or_else(|| unknown(buffer))?;
         let target: &mut [u8] = bytemuck::cast_slice_mut(data);
         target[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
@@ -335,7 +288,7 @@ impl Backend for CpuBackend {
         if bytes == 0 {
             return Ok(Box::pin(std::future::ready(Ok(Vec::new()))));
         }
-        self.check_slice(&BufferSlice { buffer, offset, bytes }, "read")?;
+        self.check_slice(&BufferSlice { buffer, offset, bytes }, &|| "read".into())?;
         let data: &[u8] = bytemuck::cast_slice(&self.buffers[&buffer]);
         let copy = data[offset as usize..(offset + bytes) as usize].to_vec();
         Ok(Box::pin(std::future::ready(Ok(copy))))

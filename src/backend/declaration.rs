@@ -6,6 +6,10 @@ use crate::format::Codec;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+/// Most storage buffers of a kernel, and words of its parameter block after `groups`.
+pub(super) const MAX_BINDINGS: usize = 8;
+const MAX_PARAMS: usize = 31;
+
 /// How a kernel uses a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -140,6 +144,29 @@ pub struct CudaText {
     pub threads: fn(&Specialisation) -> u32,
     /// Whether it may begin before the kernel ahead of it has ended (it waits for that by `griddepcontrol`).
     pub overlaps: bool,
+}
+
+impl KernelDecl {
+    /// Checks the number of storage buffers, 8 or `most_buffers` where that is fewer, and of parameters.
+    ///
+    /// # Errors
+    /// `Unsupported` where there are more.
+    pub(super) fn check_size(&self, most_buffers: u32) -> Result<()> {
+        let most = MAX_BINDINGS.min(most_buffers as usize);
+        if self.bindings.len() <= most && self.params.len() <= MAX_PARAMS {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "kernel {} has {} storage buffers and {} parameters; {most} and {MAX_PARAMS} are allowed",
+                self.name,
+                self.bindings.len(),
+                self.params.len()
+            ),
+            "pack tables into one buffer",
+        ))
+    }
 }
 
 impl std::fmt::Debug for KernelDecl {

@@ -8,11 +8,14 @@ mod adapter;
 pub mod assemble;
 mod awake;
 mod caps;
+mod checks;
 pub mod cpu;
 mod cpu_call;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod declaration;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod reading;
 mod recording;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;

@@ -139,8 +139,8 @@ fn auto(flags: &BackendFlags) -> Result<Chosen> {
 
 /// The first device of CUDA's, where kernels can be compiled for it.
 fn auto_cuda() -> Result<Chosen> {
-    cuda::compiles()?;
-    Ok(Chosen { backend: Box::new(CudaBackend::open(0)?), why: "auto: the first CUDA device".into() })
+    let device = cuda::best()?;
+    Ok(Chosen { backend: Box::new(CudaBackend::open(device.index)?), why: "auto: the first CUDA device".into() })
 }
 
 fn gpu(choice: &AdapterChoice, flags: &BackendFlags, why: String) -> Result<Chosen> {

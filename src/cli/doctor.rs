@@ -67,7 +67,7 @@ pub fn run(command: &DoctorCommand) -> anyhow::Result<ExitCode> {
     }
     // Why there is no CUDA device, where all adapters are looked at.
     let no_cuda = match command.adapter {
-        None => cuda::devices().and_then(|_| cuda::compiles()).err(),
+        None => cuda::best().err(),
         Some(_) => None,
     };
     let out = match command.json {

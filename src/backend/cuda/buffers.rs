@@ -1,7 +1,7 @@
 //! Buffers by their ids, and how many bytes they hold.
 
 use super::driver::{Context, Memory};
-use crate::backend::{BufferId, BufferSlice};
+use crate::backend::{BufferId, BufferSlice, checks};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,20 +49,9 @@ impl Buffers {
     }
 
     /// The memory of a slice that lies within its buffer.
-    pub(super) fn slice(&self, slice: &BufferSlice, what: &dyn std::fmt::Display) -> Result<&Memory> {
+    pub(super) fn slice(&self, slice: &BufferSlice, what: &dyn Fn() -> String) -> Result<&Memory> {
         let memory = self.get(slice.buffer)?;
-        let end = slice.offset.checked_add(slice.bytes);
-        if slice.bytes == 0
-            || !slice.offset.is_multiple_of(4)
-            || !slice.bytes.is_multiple_of(4)
-            || end.is_none_or(|end| end > memory.bytes())
-        {
-            return Err(Error::new(
-                ErrorKind::Shape,
-                format!("{what}: bytes {}..+{} of a buffer of {}", slice.offset, slice.bytes, memory.bytes()),
-                "",
-            ));
-        }
+        checks::within(slice, &slice.buffer, memory.bytes(), what)?;
         Ok(memory)
     }
 

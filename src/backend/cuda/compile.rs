@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use super::probe::DeviceReport;
 use super::source::Source;
 use crate::error::{Error, ErrorKind, Result};
 use cudarc::nvrtc::{result, sys};
@@ -46,34 +47,78 @@ impl Compiler {
         self.version.map(|(major, minor)| format!("{major}.{minor}"))
     }
 
-    /// A cubin of `source`, called `key` in errors.
+    /// The cubin of `source` that is kept, if there is one.
+    pub fn kept(&self, source: &Source) -> Option<Vec<u8>> {
+        self.file(source).and_then(|file| kept(&file))
+    }
+
+    /// A cubin of `source`, made anew and kept; it is called `key` in errors.
     ///
     /// # Errors
-    /// `Unsupported` where it is not kept and NVRTC is not found or refuses the text.
+    /// `Unsupported` where NVRTC is not found or refuses the text.
     pub fn cubin(&self, source: &Source, key: &str) -> Result<Vec<u8>> {
-        let file = self.folder.as_ref().map(|folder| folder.join(self.file_name(source)));
-        if let Some(kept) = file.as_ref().and_then(|f| kept(f)) {
-            return Ok(kept);
-        }
         if self.version.is_none() {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("kernel {key} is not compiled for {}, and NVRTC is not found", self.target),
+                format!("kernel {key} is not kept for {}, and NVRTC is not found", self.target),
                 REMEDY,
             ));
         }
         let cubin = compile(source, &self.target, key)?;
-        if let Some(file) = file {
+        if let Some(file) = self.file(source) {
             // A folder that cannot be written costs the next start its time, and nothing else.
             let _ = keep(&file, &cubin).inspect_err(|e| log::debug!("not kept: {}: {e}", file.display()));
         }
         Ok(cubin)
     }
 
-    fn file_name(&self, source: &Source) -> String {
-        let whole = format!("{:?} {} {OPTIONS:?} {}", self.version, self.target, source.text);
-        format!("{:032x}.cubin", xxh3_128(whole.as_bytes()))
+    /// Named by what it is made from, whichever compiler makes it.
+    fn file(&self, source: &Source) -> Option<PathBuf> {
+        let whole = format!("{} {OPTIONS:?} {}", self.target, source.text);
+        Some(self.folder.as_ref()?.join(format!("{:032x}.cubin", xxh3_128(whole.as_bytes()))))
     }
+}
+
+/// Whether kernels can be compiled for a device here, and will be taken by its driver.
+///
+/// # Errors
+/// `Unsupported` where NVRTC is not found, is older than CUDA 12 or does not know the architecture, or is of a later major
+/// version than the driver.
+pub fn compiles_for(device: &DeviceReport) -> Result<()> {
+    compiles()?;
+    let (major, minor) = version().unwrap_or_default();
+    let own = device.capability.0 * 10 + device.capability.1;
+    let driver = device.driver.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
+    serves((major, minor), &architectures(), own, driver)
+        .map_err(|why| Error::new(ErrorKind::Unsupported, format!("no CUDA on {}: {why}", device.name), REMEDY))
+}
+
+/// Whether NVRTC of this version, which knows these architectures, makes code of architecture `own` that a driver of
+/// CUDA `driver` loads; or why not.
+fn serves(version: (i32, i32), known: &[i32], own: u32, driver: i32) -> std::result::Result<(), String> {
+    let (major, minor) = version;
+    if major < 12 {
+        return Err(format!("NVRTC {major}.{minor} is older than 12.0"));
+    }
+    if major > driver {
+        return Err(format!("NVRTC {major}.{minor} is newer than the driver, which speaks CUDA {driver}"));
+    }
+    if !known.contains(&(own as i32)) {
+        return Err(format!("NVRTC {major}.{minor} does not know sm_{own}"));
+    }
+    Ok(())
+}
+
+fn architectures() -> Vec<i32> {
+    let mut count = 0;
+    // SAFETY: NVRTC is found; writes one number.
+    if unsafe { sys::nvrtcGetNumSupportedArchs(&mut count) }.result().is_err() {
+        return Vec::new();
+    }
+    let mut known = vec![0; count.max(0) as usize];
+    // SAFETY: the list is as long as NVRTC said.
+    let listed = unsafe { sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) }.result();
+    if listed.is_ok() { known } else { Vec::new() }
 }
 
 /// Whether kernels can be compiled here.
@@ -136,7 +181,8 @@ impl Drop for Program {
 }
 
 fn compile(source: &Source, target: &str, key: &str) -> Result<Vec<u8>> {
-    let refused = |what: String| Error::new(ErrorKind::Unsupported, format!("kernel {key} for {target}: {what}"), "");
+    let refused =
+        |what: String| Error::new(ErrorKind::Unsupported, format!("kernel {key} for {target}: {what}"), REMEDY);
     let text = CString::new(source.text.as_str()).map_err(|_| refused("its text holds a zero".into()))?;
     let program =
         Program(result::create_program(&text, Some(c"kvarto.cu")).map_err(|e| refused(format!("NVRTC: {e:?}")))?);
@@ -169,7 +215,7 @@ fn first_errors(log: &[c_char]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{keep, kept};
+    use super::{architectures, compiles, keep, kept, serves, target};
 
     #[test]
     fn damaged_code_is_not_taken() {
@@ -185,5 +231,26 @@ mod tests {
         }
         let left: Vec<_> = std::fs::read_dir(file.parent().expect("a folder")).expect("a list").collect();
         assert_eq!(left.len(), 1, "no part is left behind");
+    }
+
+    #[test]
+    fn a_compiler_that_does_not_serve_is_named() {
+        let known = [80, 89, 90, 100, 120];
+        assert_eq!(serves((13, 0), &known, 90, 13), Ok(()));
+        assert_eq!(serves((12, 4), &known, 90, 13), Ok(()));
+        for (version, own, driver, word) in
+            [((11, 8), 90, 13, "older"), ((13, 0), 90, 12, "newer than the driver"), ((12, 4), 121, 13, "sm_121")]
+        {
+            let said = serves(version, &known, own, driver).expect_err("it does not serve");
+            assert!(said.contains(word), "{said}");
+        }
+        // Where NVRTC is, it knows what this file asks it for.
+        if compiles().is_ok() {
+            assert!(architectures().contains(&90), "{:?}", architectures());
+        }
+        assert_eq!(
+            [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)].map(target),
+            ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"]
+        );
     }
 }

@@ -1,16 +1,15 @@
 //! The backend.
 
 use super::buffers::Buffers;
-use super::compile::Compiler;
-use super::driver::{Context, Event, Function, Pinned, Stream};
+use super::compile::{Compiler, compiles_for};
+use super::driver::{Context, Entered, Event, Function, Pinned, Stream};
 use super::probe::{DeviceReport, device};
 use super::read::Reader;
 use super::source::source;
 use super::timing::Timer;
-use crate::backend::assemble::params_bytes;
 use crate::backend::{
-    Access, Backend, BackendKind, BufferId, BufferSlice, Caps, Command, Dispatch, KernelDecl, KernelTime, PipelineId,
-    ReadFuture, Recording, Specialisation, SubmissionId, Timing,
+    Backend, BackendKind, BufferId, BufferSlice, Caps, Command, Dispatch, KernelDecl, KernelTime, PipelineId,
+    ReadFuture, Recording, Specialisation, SubmissionId, Timing, checks,
 };
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::{HashMap, VecDeque};
@@ -58,6 +57,10 @@ impl CudaBackend {
         let report = device(index)?;
         let context = Context::open(index)?;
         let compiler = Compiler::new(report.capability, Compiler::usual_folder());
+        // Without a compiler at all, what is kept may do.
+        if compiler.compiler().is_some() {
+            compiles_for(&report)?;
+        }
         Ok(CudaBackend {
             caps: caps(&report, &compiler),
             capability: report.capability,
@@ -89,7 +92,7 @@ impl CudaBackend {
     }
 
     /// Begins a call: the context is this thread's, and no error is known.
-    fn enter(&self) -> Result<()> {
+    fn enter(&self) -> Result<Entered> {
         match &self.failed {
             Some(error) => Err(error.clone()),
             None => self.context.enter(),
@@ -112,8 +115,8 @@ impl CudaBackend {
             match command {
                 Command::Dispatch(dispatch) => self.check_dispatch(dispatch)?,
                 Command::Copy { src, dst } => {
-                    self.buffers.slice(src, &"copy source")?;
-                    self.buffers.slice(dst, &"copy destination")?;
+                    self.buffers.slice(src, &|| "copy source".into())?;
+                    self.buffers.slice(dst, &|| "copy destination".into())?;
                 }
                 Command::Boundary => {}
             }
@@ -129,41 +132,10 @@ impl CudaBackend {
                 "prepare it here first",
             ));
         };
-        let decl = pipeline.decl;
-        if dispatch.bindings.len() != decl.bindings.len() || dispatch.params.len() != decl.params.len() {
-            return Err(Error::new(
-                ErrorKind::Shape,
-                format!(
-                    "kernel {} takes {} buffers and {} parameters, got {} and {}",
-                    decl.name,
-                    decl.bindings.len(),
-                    decl.params.len(),
-                    dispatch.bindings.len(),
-                    dispatch.params.len()
-                ),
-                "",
-            ));
-        }
-        for (slice, binding) in dispatch.bindings.iter().zip(decl.bindings) {
-            let what = format_args!("{}.{}", decl.name, binding.name);
-            self.buffers.slice(slice, &what)?;
-            let clash = binding.access == Access::ReadWrite
-                && dispatch.bindings.iter().filter(|other| other.buffer == slice.buffer).count() > 1;
-            if slice.bytes > self.caps.max_binding_bytes || !slice.offset.is_multiple_of(16) || clash {
-                return Err(Error::new(
-                    ErrorKind::Shape,
-                    format!(
-                        "{what} binds {} bytes at {}{}; the limit is {} at a multiple of 16",
-                        slice.bytes,
-                        slice.offset,
-                        if clash { ", written while bound twice" } else { "" },
-                        self.caps.max_binding_bytes
-                    ),
-                    "",
-                ));
-            }
-        }
-        Ok(())
+        let most = u64::from(self.caps.max_workgroups_per_dimension);
+        checks::dispatch(pipeline.decl, dispatch, &self.caps, most, |slice, what| {
+            self.buffers.slice(slice, what).map(|_| ())
+        })
     }
 
     fn execute(&mut self, recording: &Recording) -> Result<()> {
@@ -224,15 +196,19 @@ impl CudaBackend {
 
     fn start_read(&mut self, buffer: BufferId, offset: u64, bytes: u64) -> Result<ReadFuture> {
         let slice = BufferSlice { buffer, offset, bytes };
+        let memory = self.buffers.slice(&slice, &|| "read".into())?;
         let length = bytes as usize;
         let mut host = match self.reader.take(length) {
             Some(host) => host,
             None => Pinned::new(&self.context, length.next_power_of_two().max(4096))?,
         };
-        let memory = self.buffers.slice(&slice, &"read")?;
-        self.stream.read(memory, offset, &mut host, length)?;
         let event = Event::new(&self.context, false)?;
-        self.stream.mark(&event)?;
+        let queued = self.stream.read(memory, offset, &mut host, length).and_then(|()| self.stream.mark(&event));
+        if let Err(error) = queued {
+            // The device may still write to what is about to be freed.
+            let _ = self.stream.wait();
+            return Err(error);
+        }
         Ok(Box::pin(self.reader.expect(event, host, length)))
     }
 }
@@ -281,7 +257,7 @@ impl Backend for CudaBackend {
     }
 
     fn alloc(&mut self, label: &str, bytes: u64) -> Result<BufferId> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let bytes = bytes.max(16).next_multiple_of(4);
         if bytes > self.caps.max_buffer_bytes {
             return Err(Error::new(
@@ -307,9 +283,9 @@ impl Backend for CudaBackend {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.enter()?;
+        let _entered = self.enter()?;
         let slice = BufferSlice { buffer, offset, bytes: bytes.len() as u64 };
-        let memory = self.buffers.slice(&slice, &"write")?;
+        let memory = self.buffers.slice(&slice, &|| "write".into())?;
         let written = self.stream.write(memory, offset, bytes);
         self.noted(written)
     }
@@ -318,7 +294,7 @@ impl Backend for CudaBackend {
         if let Some(&id) = self.by_key.get(specialisation.key()) {
             return Ok(id);
         }
-        self.enter()?;
+        let _entered = self.enter()?;
         if self.forbid_new {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -326,12 +302,18 @@ impl Backend for CudaBackend {
                 "prepare it at load",
             ));
         }
+        specialisation.decl.check_size(self.caps.max_storage_buffers)?;
         let mut text = source(specialisation)?;
         // Older devices start a kernel when the one ahead of it has ended.
         text.overlaps &= self.capability >= (9, 0);
-        let cubin = self.compiler.cubin(&text, specialisation.key())?;
-        let function = Function::load(&self.context, &cubin, &text).map_err(|e| e.context(specialisation.key()))?;
-        debug_assert!(params_bytes(specialisation.decl.params.len()) <= 128);
+        let load = |cubin: &[u8]| Function::load(&self.context, cubin, &text);
+        let function = match self.compiler.kept(&text).map(|cubin| load(&cubin)) {
+            Some(Ok(function)) => function,
+            // What was kept may be of a compiler that is newer than the driver.
+            _ => {
+                load(&self.compiler.cubin(&text, specialisation.key())?).map_err(|e| e.context(specialisation.key()))?
+            }
+        };
         let id = PipelineId(self.pipelines.len() as u32);
         self.pipelines.push(Pipeline { decl: specialisation.decl, function });
         self.by_key.insert(specialisation.key().to_string(), id);
@@ -339,15 +321,23 @@ impl Backend for CudaBackend {
     }
 
     fn submit(&mut self, recording: Recording) -> Result<SubmissionId> {
-        self.enter()?;
+        let _entered = self.enter()?;
         self.check(&recording)?;
-        let run = self.execute(&recording).and_then(|()| self.watch());
+        // From here on commands are in the queue: memory that is refused now leaves a step half done.
+        let run = self.execute(&recording).and_then(|()| self.watch()).map_err(|e| match e.kind() {
+            ErrorKind::OutOfMemory => Error::new(
+                ErrorKind::Device,
+                format!("a submission broke off: {}", e.message()),
+                "build the engine anew, with less of the card's memory",
+            ),
+            _ => e,
+        });
         self.noted(run)?;
         Ok(self.last)
     }
 
     fn poll(&mut self) -> Result<SubmissionId> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let progress = self.progress();
         self.noted(progress)?;
         Ok(self.done)
@@ -357,7 +347,7 @@ impl Backend for CudaBackend {
         if bytes == 0 {
             return Ok(Box::pin(std::future::ready(Ok(Vec::new()))));
         }
-        self.enter()?;
+        let _entered = self.enter()?;
         let future = self.start_read(buffer, offset, bytes);
         self.noted(future)
     }
@@ -368,7 +358,7 @@ impl Backend for CudaBackend {
     }
 
     fn take_times(&mut self) -> Result<Vec<KernelTime>> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let times = self.timer.take();
         self.noted(times)
     }

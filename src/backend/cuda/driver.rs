@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 pub(super) fn name_of(error: DriverError) -> String {
@@ -36,8 +37,7 @@ pub(super) fn fault(error: DriverError, what: &str) -> Error {
         | Code::CUDA_ERROR_LAUNCH_TIMEOUT
         | Code::CUDA_ERROR_ASSERT
         | Code::CUDA_ERROR_ECC_UNCORRECTABLE
-        | Code::CUDA_ERROR_CONTEXT_IS_DESTROYED
-        | Code::CUDA_ERROR_DEVICE_UNAVAILABLE => {
+        | Code::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
             Error::new(ErrorKind::DeviceLost, message, "start the program anew: a process's context does not recover")
         }
         _ => Error::new(ErrorKind::Device, message, ""),
@@ -59,20 +59,39 @@ impl Context {
     pub(super) fn open(index: usize) -> Result<Arc<Self>> {
         let device = result::device::get(index as i32).map_err(|e| fault(e, "asking for a device"))?;
         // SAFETY: the device is one that the driver gave; released when this is dropped.
-        let raw = unsafe { result::primary_ctx::retain(device) }.map_err(|e| fault(e, "making a context"))?;
+        let raw = unsafe { result::primary_ctx::retain(device) }.map_err(|e| match e.0 {
+            sys::CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE => Error::new(
+                ErrorKind::Unsupported,
+                format!("no CUDA on device {index}: another process holds it for itself"),
+                "end that process, or change the device's compute mode (nvidia-smi -c)",
+            ),
+            _ => fault(e, "making a context"),
+        })?;
         Ok(Arc::new(Context { device, raw }))
     }
 
-    /// Makes this the thread's context.
-    pub(super) fn enter(&self) -> Result<()> {
+    /// Makes this the thread's context until the guard is dropped; the thread then has again what it had.
+    pub(super) fn enter(&self) -> Result<Entered> {
         // SAFETY: the context is retained.
-        unsafe { result::ctx::set_current(self.raw) }.map_err(|e| fault(e, "entering the context"))
+        unsafe { sys::cuCtxPushCurrent_v2(self.raw) }.result().map_err(|e| fault(e, "entering the context"))?;
+        Ok(Entered(PhantomData))
     }
 
     /// Free and all bytes of the device.
     pub(super) fn memory(&self) -> Result<(usize, usize)> {
-        self.enter()?;
+        let _entered = self.enter()?;
         result::mem_get_info().map_err(|e| fault(e, "asking for free memory"))
+    }
+}
+
+/// A context that is this thread's.
+pub(super) struct Entered(PhantomData<*const ()>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut left = std::ptr::null_mut();
+        // SAFETY: takes off what was put on this thread's stack; the guard cannot leave the thread.
+        let _ = unsafe { sys::cuCtxPopCurrent_v2(&mut left) };
     }
 }
 
@@ -94,7 +113,7 @@ unsafe impl Send for Stream {}
 
 impl Stream {
     pub(super) fn new(context: &Arc<Context>) -> Result<Self> {
-        context.enter()?;
+        let _entered = context.enter()?;
         let raw =
             result::stream::create(result::stream::StreamKind::NonBlocking).map_err(|e| fault(e, "making a stream"))?;
         Ok(Stream { raw, context: context.clone() })
@@ -102,7 +121,7 @@ impl Stream {
 
     /// Waits for everything queued.
     pub(super) fn wait(&self) -> Result<()> {
-        self.context.enter()?;
+        let _entered = self.context.enter()?;
         // SAFETY: the stream lives.
         unsafe { result::stream::synchronize(self.raw) }.map_err(|e| fault(e, "waiting for the device"))
     }
@@ -140,10 +159,15 @@ impl Stream {
             .map_err(|e| fault(e, "starting a kernel"))
     }
 
-    /// Queues host bytes. Bytes of pageable memory are copied before this returns.
+    /// Queues host bytes. They are read before this returns: the driver stages those of pageable memory, and others are
+    /// waited for.
     pub(super) fn write(&self, memory: &Memory, offset: u64, bytes: &[u8]) -> Result<()> {
-        // SAFETY: the caller checked the range; pageable memory is staged before the call returns.
-        unsafe { result::memcpy_htod_async(memory.at(offset), bytes, self.raw) }.map_err(|e| fault(e, "writing"))
+        // SAFETY: the caller checked the range; the bytes are not read after this returns.
+        unsafe { result::memcpy_htod_async(memory.at(offset), bytes, self.raw) }.map_err(|e| fault(e, "writing"))?;
+        match is_pageable(bytes) {
+            true => Ok(()),
+            false => self.wait(),
+        }
     }
 
     /// Queues a copy between buffers.
@@ -176,9 +200,17 @@ impl Stream {
     }
 }
 
+/// Whether the driver knows nothing of these bytes.
+fn is_pageable(bytes: &[u8]) -> bool {
+    let mut kind = 0u32;
+    let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    // SAFETY: writes one number; any address may be asked for.
+    unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), attribute, bytes.as_ptr() as u64) }.result().is_err()
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
-        let _ = self.context.enter();
+        let _entered = self.context.enter();
         // SAFETY: made here, and nobody else has it.
         let _ = unsafe { result::stream::destroy(self.raw) };
     }
@@ -193,7 +225,7 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new(context: &Arc<Context>, label: &str, bytes: u64) -> Result<Self> {
-        context.enter()?;
+        let _entered = context.enter()?;
         // SAFETY: freed when this is dropped.
         let pointer = unsafe { result::malloc_sync(bytes as usize) }
             .map_err(|e| fault(e, &format!("{label}: allocating {bytes} bytes")))?;
@@ -212,7 +244,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let _ = self.context.enter();
+        let _entered = self.context.enter();
         // SAFETY: allocated here. The driver waits for the device before it frees, so no kernel loses it.
         let _ = unsafe { result::free_sync(self.pointer) };
     }
@@ -230,7 +262,7 @@ unsafe impl Send for Pinned {}
 
 impl Pinned {
     pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self> {
-        context.enter()?;
+        let _entered = context.enter()?;
         // SAFETY: freed when this is dropped.
         let pointer = unsafe { result::malloc_host(bytes, 0) }
             .map_err(|e| fault(e, &format!("page-locking {bytes} bytes to read into")))?;
@@ -252,7 +284,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let _ = self.context.enter();
+        let _entered = self.context.enter();
         // SAFETY: allocated here.
         let _ = unsafe { result::free_host(self.pointer.cast()) };
     }
@@ -272,7 +304,7 @@ unsafe impl Sync for Event {}
 impl Event {
     /// An event; with the time of its passing if `timed`.
     pub(super) fn new(context: &Arc<Context>, timed: bool) -> Result<Self> {
-        context.enter()?;
+        let _entered = context.enter()?;
         let flags = match timed {
             true => sys::CUevent_flags::CU_EVENT_DEFAULT,
             false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING,
@@ -283,7 +315,7 @@ impl Event {
 
     /// Whether the stream is past it.
     pub(super) fn is_past(&self) -> Result<bool> {
-        self.context.enter()?;
+        let _entered = self.context.enter()?;
         // SAFETY: the event lives.
         match unsafe { result::event::query(self.raw) } {
             Ok(()) => Ok(true),
@@ -294,14 +326,14 @@ impl Event {
 
     /// Waits until the stream is past it.
     pub(super) fn wait(&self) -> Result<()> {
-        self.context.enter()?;
+        let _entered = self.context.enter()?;
         // SAFETY: the event lives.
         unsafe { result::event::synchronize(self.raw) }.map_err(|e| fault(e, "waiting for the device"))
     }
 
     /// Nanoseconds from this event to `later`, both timed and past.
     pub(super) fn nanoseconds_to(&self, later: &Event) -> Result<u64> {
-        self.context.enter()?;
+        let _entered = self.context.enter()?;
         // SAFETY: both events live.
         let milliseconds =
             unsafe { result::event::elapsed(self.raw, later.raw) }.map_err(|e| fault(e, "taking a time"))?;
@@ -311,7 +343,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        let _ = self.context.enter();
+        let _entered = self.context.enter();
         // SAFETY: made here.
         let _ = unsafe { result::event::destroy(self.raw) };
     }
@@ -333,7 +365,7 @@ unsafe impl Send for Function {}
 impl Function {
     /// Loads the kernel of a cubin that `source` was compiled to.
     pub(super) fn load(context: &Arc<Context>, image: &[u8], source: &Source) -> Result<Self> {
-        context.enter()?;
+        let _entered = context.enter()?;
         let name = CString::new(ENTRY).map_err(|_| Error::new(ErrorKind::Shape, "a kernel's name holds a zero", ""))?;
         let Source { threads, shared_bytes, overlaps, .. } = *source;
         // SAFETY: an image that a compiler made for this device, or that the driver refuses; unloaded when dropped.
@@ -361,7 +393,7 @@ impl Function {
 
 impl Drop for Function {
     fn drop(&mut self) {
-        let _ = self.context.enter();
+        let _entered = self.context.enter();
         // SAFETY: loaded here; the driver waits for kernels in flight.
         let _ = unsafe { result::module::unload(self.module) };
     }

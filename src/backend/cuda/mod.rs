@@ -13,7 +13,7 @@ mod source;
 mod timing;
 mod translate;
 
-pub use compile::{Compiler, compiles};
+pub use compile::{Compiler, compiles, compiles_for};
 pub use device::CudaBackend;
-pub use probe::{DeviceReport, device, devices};
+pub use probe::{DeviceReport, best, device, devices};
 pub use source::{ENTRY, Source, source};

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use super::compile::compiles_for;
 use super::driver::{fault, name_of};
 use crate::error::{Error, ErrorKind, Result};
 use cudarc::driver::result;
@@ -69,6 +70,21 @@ pub fn devices() -> Result<Vec<DeviceReport>> {
     (0..count as usize).map(|index| report(index, version)).collect()
 }
 
+/// The first device that kernels can be compiled for and run on.
+///
+/// # Errors
+/// `Unsupported`: as [`devices`] and [`super::compiles_for`], of the first device where none serves.
+pub fn best() -> Result<DeviceReport> {
+    let mut why = None;
+    for report in devices()? {
+        match serving(report).and_then(|report| compiles_for(&report).map(|()| report)) {
+            Ok(report) => return Ok(report),
+            Err(error) => why = why.or(Some(error)),
+        }
+    }
+    Err(why.unwrap_or_else(|| Error::new(ErrorKind::Unsupported, "no CUDA: the driver shows no device", "")))
+}
+
 /// The device of this number.
 ///
 /// # Errors
@@ -82,7 +98,11 @@ pub fn device(index: usize) -> Result<DeviceReport> {
             "count from 0; CUDA_VISIBLE_DEVICES hides devices",
         ));
     }
-    let report = all.swap_remove(index);
+    serving(all.swap_remove(index))
+}
+
+/// The device, unless kernels cannot run on it.
+fn serving(report: DeviceReport) -> Result<DeviceReport> {
     match &report.refusal {
         Some(reason) => Err(Error::new(
             ErrorKind::Unsupported,

@@ -1,54 +1,49 @@
-//! Reading back: page-locked memory, and futures that a thread of their own completes.
+//! Reading back by way of page-locked memory; a thread of its own waits for the device.
 
 use super::driver::{Event, Pinned};
+use crate::backend::reading::{Read, ReadState, lock};
 use crate::error::{Error, ErrorKind, Result};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex};
 
 /// Page-locked buffers that are kept for the next reads, and the longest that is kept.
 const KEPT: usize = 8;
 const KEPT_BYTES: usize = 16 << 20;
 
-#[derive(Default)]
-struct Slot {
-    result: Option<Result<Vec<u8>>>,
-    waker: Option<Waker>,
-}
-
-/// A read that is under way.
+/// A read that is under way. Dropped without a result, it ends in an error: its future does not wait for ever.
 struct Pending {
     event: Event,
-    host: Pinned,
+    host: Option<Pinned>,
     bytes: usize,
-    slot: Arc<Mutex<Slot>>,
+    state: Arc<ReadState>,
 }
 
-/// The future of a read.
-struct Read(Arc<Mutex<Slot>>);
-
-impl Future for Read {
-    type Output = Result<Vec<u8>>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut slot = lock(&self.0);
-        match slot.result.take() {
-            Some(result) => Poll::Ready(result),
-            None => {
-                slot.waker = Some(context.waker().clone());
-                Poll::Pending
+impl Pending {
+    /// Waits for the device and hands the bytes over; the buffer goes to `pool`.
+    fn finish(mut self, pool: &Mutex<Vec<Pinned>>) {
+        let host = self.host.take();
+        let result = self.event.wait().map(|()| host.as_ref().map_or(Vec::new(), |h| h.bytes(self.bytes).to_vec()));
+        if let Some(host) = host.filter(|h| h.len() <= KEPT_BYTES) {
+            let mut kept = lock(pool);
+            if kept.len() < KEPT {
+                kept.push(host);
             }
+        }
+        self.state.finish(result);
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.state.is_done() {
+            // The device may still write to the buffer.
+            let _ = self.event.wait();
+            self.state.finish(Err(Error::new(ErrorKind::Device, "the reading thread has ended", "")));
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits for events on a thread of its own, and hands their bytes over.
+/// Waits for events on a thread of its own.
 pub(super) struct Reader {
     queue: Sender<Pending>,
     kept: Arc<Mutex<Vec<Pinned>>>,
@@ -61,24 +56,7 @@ impl Reader {
         let pool = kept.clone();
         std::thread::Builder::new()
             .name("kvarto-cuda-read".into())
-            .spawn(move || {
-                for Pending { event, host, bytes, slot } in arrivals {
-                    let result = event.wait().map(|()| host.bytes(bytes).to_vec());
-                    let mut kept = lock(&pool);
-                    if kept.len() < KEPT && host.len() <= KEPT_BYTES {
-                        kept.push(host);
-                    }
-                    drop(kept);
-                    let waker = {
-                        let mut slot = lock(&slot);
-                        slot.result = Some(result);
-                        slot.waker.take()
-                    };
-                    if let Some(waker) = waker {
-                        waker.wake();
-                    }
-                }
-            })
+            .spawn(move || arrivals.into_iter().for_each(|pending| pending.finish(&pool)))
             .map_err(|e| Error::new(ErrorKind::Device, format!("no thread to read with: {e}"), ""))?;
         Ok(Reader { queue, kept })
     }
@@ -91,17 +69,10 @@ impl Reader {
     }
 
     /// The future of `bytes` bytes that the device writes to `host` before `event`.
-    pub(super) fn expect(
-        &self,
-        event: Event,
-        host: Pinned,
-        bytes: usize,
-    ) -> impl Future<Output = Result<Vec<u8>>> + Send + use<> {
-        let slot: Arc<Mutex<Slot>> = Arc::default();
-        let pending = Pending { event, host, bytes, slot: slot.clone() };
-        if self.queue.send(pending).is_err() {
-            lock(&slot).result = Some(Err(Error::new(ErrorKind::Device, "the reading thread has ended", "")));
-        }
-        Read(slot)
+    pub(super) fn expect(&self, event: Event, host: Pinned, bytes: usize) -> Read {
+        let state = Arc::new(ReadState::default());
+        // What cannot be sent is dropped, and says so.
+        let _ = self.queue.send(Pending { event, host: Some(host), bytes, state: state.clone() });
+        Read(state)
     }
 }

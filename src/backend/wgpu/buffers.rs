@@ -1,7 +1,7 @@
 //! The backend's buffers: allocation, import, and the checks that every use of a slice passes.
 
 use super::health::{full_text, scoped};
-use crate::backend::{BufferId, BufferSlice, Caps};
+use crate::backend::{BufferId, BufferSlice, Caps, checks};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 
@@ -120,22 +120,7 @@ impl Buffers {
         what: impl Fn() -> String,
     ) -> Result<&Entry> {
         let entry = self.get(slice.buffer).map_err(|e| e.context(what()))?;
-        let whole = slice.offset.is_multiple_of(4) && slice.bytes.is_multiple_of(4) && slice.bytes > 0;
-        let end = slice.offset.checked_add(slice.bytes);
-        if !whole || end.is_none_or(|e| e > entry.bytes) {
-            return Err(Error::new(
-                ErrorKind::Shape,
-                format!(
-                    "{}: bytes {}..+{} of {:?}, a buffer of {}",
-                    what(),
-                    slice.offset,
-                    slice.bytes,
-                    entry.label,
-                    entry.bytes
-                ),
-                "slices are in bounds, not empty, and of whole 4-byte words",
-            ));
-        }
+        checks::within(slice, &entry.label, entry.bytes, &what)?;
         if !entry.buffer.usage().contains(usage) {
             return Err(Error::new(
                 ErrorKind::Shape,
@@ -144,25 +129,5 @@ impl Buffers {
             ));
         }
         Ok(entry)
-    }
-
-    /// Checks a slice that a kernel binds.
-    pub(super) fn check_binding(&self, slice: &BufferSlice, caps: &Caps, what: impl Fn() -> String) -> Result<()> {
-        if slice.bytes > caps.max_binding_bytes || !slice.offset.is_multiple_of(caps.offset_alignment) {
-            return Err(Error::new(
-                ErrorKind::Shape,
-                format!(
-                    "{}: binds {} bytes at {}; {} allows {} bytes at multiples of {}",
-                    what(),
-                    slice.bytes,
-                    slice.offset,
-                    caps.title(),
-                    caps.max_binding_bytes,
-                    caps.offset_alignment
-                ),
-                "bind less, or at an aligned offset",
-            ));
-        }
-        self.check(slice, wgpu::BufferUsages::STORAGE, what).map(|_| ())
     }
 }

@@ -5,8 +5,8 @@ use super::groups::Groups;
 use super::pipelines::Pipelines;
 use super::timing::{Queries, SPANS_A_SET};
 use super::uniforms::{STRIDE_BYTES, Uniform};
-use crate::backend::{Access, Caps, Command, Dispatch};
-use crate::error::{Error, ErrorKind, Result};
+use crate::backend::{Caps, Command, Dispatch, checks};
+use crate::error::Result;
 
 /// Checks all commands before any of them is carried out.
 ///
@@ -28,36 +28,10 @@ pub(super) fn check(buffers: &Buffers, pipelines: &Pipelines, caps: &Caps, comma
 
 fn check_dispatch(buffers: &Buffers, pipelines: &Pipelines, caps: &Caps, dispatch: &Dispatch) -> Result<()> {
     let decl = pipelines.get(dispatch.pipeline)?.decl;
-    let fault = |message: String, remedy: &str| {
-        Err(Error::new(ErrorKind::Shape, format!("kernel {}: {message}", decl.name), remedy))
-    };
-    if dispatch.bindings.len() != decl.bindings.len() || dispatch.params.len() != decl.params.len() {
-        return fault(
-            format!(
-                "takes {} buffers and {} parameters, got {} and {}",
-                decl.bindings.len(),
-                decl.params.len(),
-                dispatch.bindings.len(),
-                dispatch.params.len()
-            ),
-            "",
-        );
-    }
     let most = u64::from(caps.max_workgroups_per_dimension).pow(2).min(u64::from(u32::MAX) - 0xffff);
-    if u64::from(dispatch.groups) > most {
-        return fault(format!("{} workgroups; at most {most} can be folded", dispatch.groups), "split the dispatch");
-    }
-    for (at, (slice, binding)) in dispatch.bindings.iter().zip(decl.bindings).enumerate() {
-        buffers.check_binding(slice, caps, || format!("{}.{}", decl.name, binding.name))?;
-        let others = dispatch.bindings.iter().enumerate().filter(|&(other, _)| other != at);
-        if binding.access == Access::ReadWrite && others.into_iter().any(|(_, other)| other.buffer == slice.buffer) {
-            return fault(
-                format!("{} is written while its buffer is bound twice", binding.name),
-                "a dispatch may not bind a buffer that it writes a second time, not even another range of it",
-            );
-        }
-    }
-    Ok(())
+    checks::dispatch(decl, dispatch, caps, most, |slice, what| {
+        buffers.check(slice, wgpu::BufferUsages::STORAGE, what).map(|_| ())
+    })
 }
 
 /// Writes the uniform blocks of all dispatches to `out`, [`STRIDE_BYTES`] apart.

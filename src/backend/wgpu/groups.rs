@@ -1,8 +1,9 @@
 //! Bind groups, made once for each set of slices.
 
 use super::buffers::Buffers;
-use super::pipelines::{Layout, MAX_BINDINGS};
+use super::pipelines::Layout;
 use super::uniforms::Uniform;
+use crate::backend::declaration::MAX_BINDINGS;
 use crate::backend::{BufferId, BufferSlice};
 use crate::error::Result;
 use std::collections::HashMap;

@@ -1,15 +1,10 @@
 //! What the device reported: the first error stays, and everything after it is refused.
 
-use super::read::ReadState;
+use crate::backend::reading::{ReadState, lock};
 use crate::error::{Error, ErrorKind, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-/// Locks, also after a panic elsewhere: what is behind these locks is whole between statements.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use std::sync::{Arc, Mutex, Weak};
 
 #[derive(Default)]
 struct Health {

@@ -8,10 +8,6 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 
-/// Most storage buffers of a kernel, and words of its parameter block after `groups`.
-pub(super) const MAX_BINDINGS: usize = 8;
-const MAX_PARAMS: usize = 31;
-
 /// A compiled kernel.
 pub(super) struct Pipeline {
     pub(super) decl: &'static KernelDecl,
@@ -85,19 +81,7 @@ impl Pipelines {
                 "prepare it at load",
             ));
         }
-        let most = MAX_BINDINGS.min(caps.max_storage_buffers as usize);
-        if decl.bindings.len() > most || decl.params.len() > MAX_PARAMS {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "kernel {} has {} storage buffers and {} parameters; {most} and {MAX_PARAMS} are allowed",
-                    decl.name,
-                    decl.bindings.len(),
-                    decl.params.len()
-                ),
-                "pack tables into one buffer",
-            ));
-        }
+        decl.check_size(caps.max_storage_buffers)?;
         let module = assemble(spec, &self.assembly)?;
         let layout = self.layout_for(device, decl)?;
         let pipeline = self.compile(device, decl, &module, &self.layouts[layout].pipeline, spec.key())?;

@@ -1,6 +1,7 @@
 //! A thread that waits for the device so that no caller has to.
 
-use super::health::{ErrorSink, lock, poll_device};
+use super::health::{ErrorSink, poll_device};
+use crate::backend::reading::lock;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -1,69 +1,13 @@
-//! Reading back: pooled staging buffers, and futures that a background thread completes.
+//! Reading back by way of pooled staging buffers.
 
-use super::health::{ErrorSink, lock, scoped};
-use crate::error::{Error, ErrorKind, Result};
-use std::future::Future;
-use std::pin::Pin;
+use super::health::{ErrorSink, scoped};
+use crate::backend::reading::{Read, ReadState, lock};
+use crate::error::{Error, ErrorKind};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
 
 /// Staging buffers that are kept for the next reads: their number and their bytes together.
 const KEPT_BUFFERS: usize = 16;
 const KEPT_BYTES: u64 = 64 << 20;
-
-#[derive(Default)]
-struct Slot {
-    result: Option<Result<Vec<u8>>>,
-    waker: Option<Waker>,
-    done: bool,
-}
-
-/// One read that is under way.
-#[derive(Default)]
-pub(super) struct ReadState(Mutex<Slot>);
-
-impl ReadState {
-    /// Completes the read; the first result stays.
-    pub(super) fn finish(&self, result: Result<Vec<u8>>) {
-        let waker = {
-            let mut slot = lock(&self.0);
-            if slot.done {
-                return;
-            }
-            slot.done = true;
-            slot.result = Some(result);
-            slot.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-impl ReadState {
-    fn is_done(&self) -> bool {
-        lock(&self.0).done
-    }
-}
-
-/// The future of a read.
-pub(super) struct Read(pub(super) Arc<ReadState>);
-
-impl Future for Read {
-    type Output = Result<Vec<u8>>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut slot = lock(&self.0.0);
-        if let Some(result) = slot.result.take() {
-            return Poll::Ready(result);
-        }
-        if slot.done {
-            return Poll::Ready(Err(Error::new(ErrorKind::Device, "a read was polled after it was done", "")));
-        }
-        slot.waker = Some(context.waker().clone());
-        Poll::Pending
-    }
-}
 
 /// Buffers that reads go through.
 #[derive(Clone, Default)]

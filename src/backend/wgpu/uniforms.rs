@@ -1,6 +1,6 @@
 //! Parameter blocks of all dispatches of a recording, gathered in one uniform buffer.
 
-use super::health::lock;
+use crate::backend::reading::lock;
 use std::sync::{Arc, Mutex};
 
 /// Distance of two blocks: WebGPU's default alignment of dynamic offsets, which no adapter exceeds.

@@ -7,8 +7,8 @@
 //! time is overhead. So a prediction is of workgroups like the newest ones: where their work grows with the context, the
 //! rate follows a step behind.
 
-use super::health::lock;
 use crate::backend::Command;
+use crate::backend::reading::lock;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;

@@ -305,10 +305,13 @@ fn open(word: &str, device: Option<(wgpu::Device, wgpu::Queue)>) -> Result<(Box<
     let choice = match (name, number.parse::<usize>()) {
         ("cpu", _) => return Ok((cpu()?, "")),
         ("cuda", Ok(index)) => return Ok((Box::new(CudaBackend::open(index)?), "")),
-        ("auto", _) if cuda::compiles().is_ok() && cuda::devices().is_ok() => {
-            return Ok((Box::new(CudaBackend::open(0)?), ", the first CUDA device"));
-        }
-        ("auto", _) => AdapterChoice::Auto { allow_software: false },
+        ("auto", _) => match cuda::best() {
+            Ok(device) => return Ok((Box::new(CudaBackend::open(device.index)?), ", the first CUDA device")),
+            Err(error) => {
+                log::info!("auto: {error}");
+                AdapterChoice::Auto { allow_software: false }
+            }
+        },
         ("wgpu", _) => AdapterChoice::Auto { allow_software: true },
         ("vulkan" | "metal" | "dx12" | "gl", Ok(index)) => AdapterChoice::Api { api: name.into(), index },
         _ => {
