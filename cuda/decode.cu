@@ -5,7 +5,7 @@
 // Nothing is shared but the queries, until the warps' states are added up at the end. Query vectors go four to a
 // product; CHUNK of them share every load.
 //
-// The formats give KeyTiles and ValueTiles; tiles_f16.cuh tells what these define.
+// The formats give KeyTiles and ValueTiles; tiles/half.cuh tells what these define.
 
 // Adds the warps' states of four vectors and writes them.
 KV_FN void write_states(Shared &shared, const Warp &warp, float4 *partials, unsigned n, unsigned first,
@@ -84,8 +84,8 @@ kvarto_kernel(const uint4 *__restrict__ k_slab, const uint4 *__restrict__ v_slab
             bool some = looked_up.valid > 0 && looked_up.first <= last_query;
             bool whole = looked_up.valid >= STEP && last_key <= first_query;
             if constexpr (WINDOW) {
-                some = some && last_key + params.window > first_query;
-                whole = whole && looked_up.first + params.window > last_query;
+                some = some && (last_key >= first_query || first_query - last_key < params.window);
+                whole = whole && last_query - looked_up.first < params.window;
             }
             const unsigned masked_steps = __ballot_sync(ALL, some && !whole);
             unsigned steps = __ballot_sync(ALL, whole);

@@ -234,7 +234,7 @@ fn main(
                     let here = min(max(page.valid, token0) - token0, RUN);
                     let low = page.first + token0;
 #if WINDOW
-                    let all_seen = here > 0u && low + here - 1u <= oldest && low + params.window > newest;
+                    let all_seen = here > 0u && low + here - 1u <= oldest && newest - low < params.window;
 #else
                     let all_seen = here > 0u && low + here - 1u <= oldest;
 #endif

@@ -45,15 +45,16 @@ struct Queries {
             const unsigned at = threadIdx.x + i * WORKGROUP, lane = at % 32;
             if (at >= FRAGMENTS) break;
             float x[Product::ELEMENTS];
-            bool nan = false;
+            bool unfit = false;
 #pragma unroll
             for (unsigned j = 0; j < Product::ELEMENTS; ++j) {
                 x[j] = elements[i][j] * down[i];
-                nan = nan || x[j] != x[j];
+                // Prepared queries are within 1, but for infinities and NaN.
+                unfit = unfit || (Product::BYTES ? !(fabsf(x[j]) <= 1.0f) : x[j] != x[j]);
             }
             shared.queries[at] = Product::fragment(x, lane / 4);
-            // Whole numbers have no NaN: the vector's factor tells of it.
-            if (nan) shared.scales[at / 32 % NT * 4 + lane / 8] = __uint_as_float(0x7fc00000u);
+            // Whole numbers have neither: the vector's factor tells of them.
+            if (unfit) shared.scales[at / 32 % NT * 4 + lane / 8] = __uint_as_float(0x7fc00000u);
         }
         __syncthreads();
     }

@@ -78,8 +78,8 @@ KV_FN void open(Tiles &tiles, const uint4 *slab, unsigned slot, unsigned words, 
 }
 
 KV_FN bool visible(unsigned key, unsigned query, const Params &params) {
-    if constexpr (WINDOW) return key <= query && key + params.window > query;
-    return key <= query;
+    // By the difference: the sum of a wide window and a position would wrap.
+    return key <= query && (!WINDOW || query - key < params.window);
 }
 
 // The soft cap by an exponential that cannot overflow; NaN stays NaN.

@@ -25,7 +25,7 @@
                     let units = RUN_UNITS;
 #endif
 #if WINDOW
-                    let all_seen = whole && low + here - 1u <= first_query && low + params.window > last_query;
+                    let all_seen = whole && low + here - 1u <= first_query && last_query - low < params.window;
 #else
                     let all_seen = whole && low + here - 1u <= first_query;
 #endif

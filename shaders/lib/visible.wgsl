@@ -64,7 +64,8 @@ fn load_page(item: Item, index: u32) -> Page {
 fn visible4(position: u32, query: vec4<u32>) -> vec4<bool> {
     let key = vec4<u32>(position);
 #if WINDOW
-    return (key <= query) & (key + params.window > query);
+    // By the difference: the sum of a wide window and a position would wrap.
+    return (key <= query) & (query - key < vec4<u32>(params.window));
 #else
     return key <= query;
 #endif

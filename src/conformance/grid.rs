@@ -34,7 +34,8 @@ const ROWS_FACTOR: usize = 4;
 /// More rows than this are a prefill.
 const MOST_DECODE_ROWS: usize = 16;
 const SPLITS: [usize; 4] = [1, 3, 8, usize::MAX];
-const WINDOWS: [Option<u32>; 3] = [None, Some(1), Some(100)];
+// The widest: nothing may wrap beside it.
+const WINDOWS: [Option<u32>; 4] = [None, Some(1), Some(100), Some(u32::MAX)];
 const CAPS: [Option<f32>; 2] = [None, Some(3.0)];
 const SINKS: [Option<f32>; 2] = [None, Some(1.5)];
 

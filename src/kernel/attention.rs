@@ -34,7 +34,7 @@ pub(super) const PARAMS: &[ParamDecl] =
     &[ParamDecl::u32("items_at"), ParamDecl::u32("rows_at"), ParamDecl::u32("window"), ParamDecl::f32("softcap")];
 
 /// Constants of `decode` and `prefill`.
-pub(super) const CONSTANTS: &[&str] = &[
+pub(super) const CONSTANTS: [&str; 14] = [
     "WORKGROUP",
     "ROWS",
     "GROUP",
@@ -50,6 +50,18 @@ pub(super) const CONSTANTS: &[&str] = &[
     "K1_WORDS",
     "V1_WORDS",
 ];
+
+/// [`CONSTANTS`] and `more` of a kernel's own, `N` in all.
+pub(super) const fn constants_and<const N: usize>(more: &[&'static str]) -> [&'static str; N] {
+    assert!(N == CONSTANTS.len() + more.len());
+    let mut all = [""; N];
+    let mut at = 0;
+    while at < N {
+        all[at] = if at < CONSTANTS.len() { CONSTANTS[at] } else { more[at - CONSTANTS.len()] };
+        at += 1;
+    }
+    all
+}
 
 /// Words of an attention item in `tables`:
 /// row_start, rows, kv_head, ids_start, ids_count, partial_start, 0, 0.

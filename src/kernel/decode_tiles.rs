@@ -5,7 +5,7 @@
 //! rounds is a probability. A block fills a multiprocessor, so items are planned for one wave (`plan::PageSource::fills`).
 //!
 //! What was tried on an H200 (8 x 32,768 tokens, 32 query and 8 KV heads of 128; the kernel alone, us, by a harness around
-//! it: `assets/bench/2026-12-01-h200`), beside f16 244, fp8 131, tq3 63:
+//! it: `assets/bench/2026-12-01-h200-cuda`), beside f16 244, fp8 131, tq3 63:
 //! - the next page brought to the second-level cache: in bulk f16 297 to 452, fp8 159 to 250, tq3 70 to 75; a line a lane f16
 //!   257, fp8 137, tq3 level. Latency is not what bounds them;
 //! - masks in the loop of whole steps: 76 to 400 bytes of spills; hence a loop of their own;
@@ -27,27 +27,7 @@ pub static DECL: KernelDecl = KernelDecl {
     bindings: decode::DECL.bindings,
     name: "decode",
     params: attention::PARAMS,
-    constants: &[
-        "WORKGROUP",
-        "ROWS",
-        "GROUP",
-        "Q_HEADS",
-        "K_DIM",
-        "V_DIM",
-        "PAGE_TOKENS",
-        "K_WORDS",
-        "V_WORDS",
-        "WINDOW",
-        "SOFTCAP",
-        "IN_PARTS",
-        "K1_WORDS",
-        "V1_WORDS",
-        "CHUNK",
-        "STEP",
-        "K_TILES_AHEAD",
-        "V_GROUPS_AHEAD",
-        "BLOCKS_AN_SM",
-    ],
+    constants: &attention::constants_and::<19>(&["CHUNK", "STEP", "K_TILES_AHEAD", "V_GROUPS_AHEAD", "BLOCKS_AN_SM"]),
     codecs: &["k", "v"],
     cpu: attention_cpu::run,
     wgsl: "",

@@ -12,7 +12,7 @@ const WHOLE: KernelDecl = KernelDecl {
     name: "prefill",
     bindings: attention::BINDINGS,
     params: attention::PARAMS,
-    constants: attention::CONSTANTS,
+    constants: &attention::CONSTANTS,
     codecs: &["k", "v"],
     cpu: attention_cpu::run,
     wgsl: include_str!("../../shaders/prefill.wgsl"),

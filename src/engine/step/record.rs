@@ -91,7 +91,8 @@ impl Step<'_> {
         let (tables, q, partials) = (group.tables.slice()?, group.queries.slice()?, group.partials.slice()?);
         let (means, maps) = (group.mean_place(at), group.maps_of(at));
         let (ask, unite) = (group.pipeline(backend, Key::Query)?, group.pipeline(backend, Key::Merge)?);
-        let (window, softcap, scale) = (group.window.unwrap_or(0) as u32, group.softcap, group.scale);
+        let window = u32::try_from(group.window.unwrap_or(0)).unwrap_or(u32::MAX);
+        let (softcap, scale) = (group.softcap, group.scale);
         let lists_at = plan.layers[at].lists_at;
         if let Some(Round { row_start, rows, attend, .. }) = plan.layers[at].rounds.get(round) {
             // The kernels count a round's rows from its first.
