@@ -142,7 +142,8 @@ pub struct CudaText {
     pub serves: fn(&Specialisation) -> bool,
     /// Threads of a block, which is what `WORKGROUP` is there.
     pub threads: fn(&Specialisation) -> u32,
-    /// Whether it may begin before the kernel ahead of it has ended (it waits for that by `griddepcontrol`).
+    /// Whether it may begin before the kernel ahead of it has ended, by the rules of `cuda/lib/launch.cuh`: it waits for
+    /// that one by itself, at its end where `params.beside` says that it need not wait at its beginning.
     pub overlaps: bool,
 }
 

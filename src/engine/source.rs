@@ -41,8 +41,8 @@ impl PageSource for Source<'_> {
         pool.side_bytes(crate::shape::Side::K, class.k) + pool.side_bytes(crate::shape::Side::V, class.v)
     }
 
-    fn fills(&self, class: Class) -> bool {
-        self.tier.tiles && self.group.has_tiles(class.k, class.v)
+    fn wave_cost(&self, class: Class) -> Option<u64> {
+        if self.tier.tiles { self.group.tiles_cost(class.k, class.v) } else { None }
     }
 
     fn reads(&self, question: &Question, page: usize) -> bool {

@@ -319,12 +319,10 @@ impl Group {
         })
     }
 
-    /// Whether decode attention reads pages of these formats by tiles.
-    pub fn has_tiles(&self, k: FormatId, v: FormatId) -> bool {
-        match (self.codecs.get(&(Side::K, k)), self.codecs.get(&(Side::V, v))) {
-            (Some(k), Some(v)) => decode_tiles::fits(k, v),
-            _ => false,
-        }
+    /// What a page of these formats costs where decode attention reads it by tiles ([`decode_tiles::cost`]).
+    pub fn tiles_cost(&self, k: FormatId, v: FormatId) -> Option<u64> {
+        let (k, v) = (self.codecs.get(&(Side::K, k))?, self.codecs.get(&(Side::V, v))?);
+        decode_tiles::fits(k, v).then(|| decode_tiles::cost(k) + decode_tiles::cost(v))
     }
 
     /// Uploads descriptors that changed, growing their buffer when there are more pages than it holds.

@@ -60,11 +60,11 @@ pub trait PageSource {
     fn record_segment(&self, page: PageId) -> Option<RecordSegment>;
     /// Bytes of both sides of a page of that class.
     fn class_bytes(&self, class: Class) -> u64;
-    /// Whether an item of decode attention over the class fills a multiprocessor: more items than multiprocessors would
-    /// wait for a second wave.
-    fn fills(&self, class: Class) -> bool {
+    /// What a page of the class costs a multiprocessor that an item of decode attention fills, in bytes of 16-bit pages
+    /// read in the same time; `None` where items do not fill one. More items than multiprocessors wait for a second wave.
+    fn wave_cost(&self, class: Class) -> Option<u64> {
         let _ = class;
-        false
+        None
     }
     /// Whether the page is read (sink and tail included).
     fn reads(&self, question: &Question, page: usize) -> bool;
@@ -94,7 +94,7 @@ pub struct Limits {
     pub window: Option<usize>,
     /// Work items that keep the backend busy.
     pub target_items: usize,
-    /// Items that run at once of kernels that fill a multiprocessor with one ([`PageSource::fills`]).
+    /// Items that run at once of kernels that fill a multiprocessor with one ([`PageSource::wave_cost`]).
     pub wave_items: usize,
     /// Rows of a prefill tile.
     pub tile_rows: u32,
