@@ -27,6 +27,10 @@ impl PageSource for Source<'_> {
         &self.sequences[sequence].groups[self.index].pages[layer * self.group.shape.kv_heads + kv_head]
     }
 
+    fn layout(&self) -> Option<u64> {
+        self.selector.reads_all().then(|| self.group.pool.layout())
+    }
+
     fn class(&self, page: PageId) -> Class {
         let d = &self.group.pool.page(page).descriptor;
         Class { k: d.k_format, v: d.v_format, segment_group: d.segment_group }

@@ -69,13 +69,7 @@ fn page_lists(
         for kv_head in 0..limits.kv_heads {
             let pages = source.pages(entry.sequence, layer, kv_head);
             let first_held = source.first_page(entry.sequence);
-            let end = (first_held + pages.len()).min(entry.last_position() as usize / limits.page_tokens + 1);
-            let start = match limits.window {
-                Some(w) => (entry.first_position as usize + 1).saturating_sub(w) / limits.page_tokens,
-                None => 0,
-            };
-            debug_assert!(start >= first_held, "rows from {} on see page {start}", entry.first_position);
-            let start = start.max(first_held);
+            let (start, end) = entry.pages(limits, first_held, pages.len());
             let question =
                 source.question(entry.sequence, layer, kv_head, entry.first_position, entry.last_position(), end);
             // Classes are few and change seldom from page to page: the last page's list is the likeliest.
@@ -185,33 +179,53 @@ fn pages_of(item: u64, cost: u64) -> u64 {
 /// Cost of an item with which lists of `(pages, cost of a page)` are done soonest where `at_once` items run together,
 /// each as long as its cost and `overhead` more; in at most `most` items, or one a list.
 fn quickest_item(lists: &[(u64, u64)], at_once: usize, most: usize, overhead: u64) -> u64 {
-    let items = |item: u64| lists.iter().map(|&(pages, cost)| pages.div_ceil(pages_of(item, cost))).sum::<u64>();
+    let cut = |item: u64| Cut::of(lists, item);
     let longest = lists.iter().map(|&(pages, cost)| pages * cost).max().unwrap_or(1).max(1);
     let total = lists.iter().map(|&(pages, cost)| pages * cost).sum::<u64>();
-    let at_once = at_once.max(1) as u64;
+    let (at_once, most) = (at_once.max(1) as u64, most as u64);
     // When the last one ends: whole waves of the longer items, which the shorter fill up, or all work shared evenly.
     let end = |item: u64| {
-        let (mut all, mut long, mut worst) = (0, 0, 0);
-        for &(pages, cost) in lists {
-            let count = pages.div_ceil(pages_of(item, cost)).max(1);
-            let each = pages.div_ceil(count) * cost;
-            (all, worst) = (all + count, worst.max(each));
-            long += if each > item / 2 { count } else { 0 };
-        }
-        let waves = long.div_ceil(at_once).max(1) * (worst + overhead);
-        waves.max((total + all * overhead) / at_once)
+        let cut = cut(item);
+        let waves = cut.long.div_ceil(at_once).max(1) * (cut.longest + overhead);
+        waves.max((total + cut.items * overhead) / at_once)
     };
-    let candidates =
-        (1..=MOST_WAVES as u64).map(|waves| least_item(&items, longest, (waves * at_once).min(most as u64)));
+    let fits = |item: u64, waves: u64| {
+        let cut = cut(item);
+        cut.items <= most && cut.long <= waves * at_once
+    };
+    let candidates = (1..=MOST_WAVES as u64).map(|waves| least(longest, |item| fits(item, waves)));
     candidates.min_by_key(|&item| end(item)).unwrap_or(longest)
 }
 
-/// The least cost of an item that makes `most` items or less; that of the longest list where none does.
-fn least_item(items: &impl Fn(u64) -> u64, longest: u64, most: u64) -> u64 {
-    let (mut low, mut high) = (1, longest);
+/// What becomes of lists that are cut into items of a cost.
+struct Cut {
+    items: u64,
+    /// Items of more than half that cost: those of short lists stand in their shade.
+    long: u64,
+    /// Cost of the dearest item.
+    longest: u64,
+}
+
+impl Cut {
+    fn of(lists: &[(u64, u64)], item: u64) -> Self {
+        let mut cut = Cut { items: 0, long: 0, longest: 0 };
+        for &(pages, cost) in lists {
+            let count = pages.div_ceil(pages_of(item, cost)).max(1);
+            let each = pages.div_ceil(count) * cost;
+            cut.items += count;
+            cut.long += if each > item / 2 { count } else { 0 };
+            cut.longest = cut.longest.max(each);
+        }
+        cut
+    }
+}
+
+/// The least number up to `most` that `fits`, if what is above one that does fits too; `most` where none does.
+fn least(most: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (1, most);
     while low < high {
         let middle = (low + high) / 2;
-        match items(middle) <= most {
+        match fits(middle) {
             true => high = middle,
             false => low = middle + 1,
         }
@@ -327,6 +341,14 @@ mod tests {
         assert_eq!(pages(&[512; 64], 132, usize::MAX), 256);
         assert_eq!(pages(&[512; 8], 132, usize::MAX), 32);
         assert_eq!(pages(&[512; 8], 132, 8), 512, "no room for more states");
+    }
+
+    #[test]
+    fn short_lists_do_not_lengthen_the_others_items() {
+        // Beside each of 64 lists of 512 pages one of three: the long ones are cut in two, as without the short ones.
+        let lists: Vec<(u64, u64)> = (0..64).flat_map(|_| [(512, 1000), (3, 1000)]).collect();
+        assert_eq!(quickest_item(&lists, 132, usize::MAX, 4000) / 1000, 256);
+        assert!(quickest_item(&lists, 132, 128, 4000) / 1000 >= 512, "no room for more states");
     }
 
     #[test]

@@ -4,9 +4,11 @@
 
 mod attend;
 mod build;
+mod kept;
 mod records;
 
 pub use build::build;
+pub use kept::Kept;
 
 use crate::format::FormatId;
 use crate::page::{PageId, RecordSegment};
@@ -54,6 +56,11 @@ pub trait PageSource {
     /// Pages of (sequence, layer in group, KV head), from the first page held on, the step's own included; `None` for
     /// one that was evicted.
     fn pages(&self, sequence: usize, layer: usize, kv_head: usize) -> &[Option<PageId>];
+    /// Changes whenever a page's number may stand for another page, or its class may have changed. `None` where what is
+    /// read depends on more than the pages that there are: then no plan serves twice.
+    fn layout(&self) -> Option<u64> {
+        None
+    }
     /// Formats and segments of a page.
     fn class(&self, page: PageId) -> Class;
     /// Segment of the page's record of side planes; `None` where the group has none.
@@ -174,6 +181,8 @@ pub struct LayerPlan {
 pub struct StepPlan {
     /// The words that kernels read.
     pub tables: Vec<u32>,
+    /// How many of them, in front, are the same in every plan of this stamp; such plans may follow each other.
+    pub kept: Option<(u64, usize)>,
     /// First word of the rows.
     pub rows_at: u32,
     /// Query rows.
