@@ -6,6 +6,7 @@ mod attend;
 mod build;
 mod kept;
 mod records;
+mod waves;
 
 pub use build::build;
 pub use kept::Kept;
