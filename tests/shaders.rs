@@ -10,8 +10,8 @@ use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;
 use kvarto::kernel::tier::Tier;
 use kvarto::kernel::{
-    SideBases, SideBasis, append, convert, copy_slots, decode, decode_tiles, mean, merge, plane, prefill, query,
-    summarise_box,
+    SideBases, SideBasis, append, convert, copy_slots, decode, decode_tiles, mean, merge, plane, prefill,
+    prefill_tiles, query, summarise_box,
 };
 use kvarto::shape::{PageGeometry, Side};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -130,7 +130,8 @@ fn attention_specs() -> Vec<Specialisation> {
                 let subgroup = [1, 8, 16, 32, 64, 128][(at + i * 3 + j) % 6];
                 specs.push(decode(Tier { f16: (i + j) % 3 > 0, subgroup, tiles: false }).expect("decode"));
                 if (at + j) % 2 == 0 || i == j {
-                    specs.push(prefill::specialise(&shape(row), k2, v2, tile, workgroup).expect("prefill"));
+                    specs
+                        .push(prefill::specialise(&shape(row), k2, v2, tile, Tier::FLOOR, workgroup).expect("prefill"));
                 }
             }
         }
@@ -158,7 +159,7 @@ fn split_specs() -> Vec<Specialisation> {
                     decode::specialise(&shape(row), k.clone(), v.clone(), rows, tier, workgroup).expect("decode"),
                 );
             }
-            specs.push(prefill::specialise(&shape(row), k, v, tile, workgroup).expect("prefill"));
+            specs.push(prefill::specialise(&shape(row), k, v, tile, Tier::FLOOR, workgroup).expect("prefill"));
         }
         for i in [0, 1] {
             let open = codec("f16", sides[i].0, tokens, sides[i].1);
@@ -232,20 +233,26 @@ fn dawn_compiles_every_kernel() {
     }
 }
 
-/// Decode attention by tiles, which has no WGSL.
+/// Attention by tiles, which has no WGSL.
 fn tile_specs() -> Vec<Specialisation> {
     let tier = Tier { tiles: true, ..Tier::FLOOR };
     let mut specs = Vec::new();
     for (i, k) in names().iter().enumerate() {
         for (j, v) in names().iter().enumerate() {
             for &row in SHAPES.iter().skip((i + j) % 2).step_by(2) {
-                let (k_dim, v_dim, tokens, _, rows, _, workgroup, ..) = row;
+                let (k_dim, v_dim, tokens, _, rows, tile, workgroup, ..) = row;
                 if takes(k, k_dim) && takes(v, v_dim) {
                     let (k, v) = (codec(k, Side::K, tokens, k_dim), codec(v, Side::V, tokens, v_dim));
-                    let fits = decode_tiles::fits(&k, &v);
-                    let spec = decode::specialise(&shape(row), k, v, rows, tier, workgroup).expect("decode");
-                    assert_eq!(fits, spec.decl.wgsl.is_empty(), "{}", spec.key());
-                    specs.extend(fits.then_some(spec));
+                    let fits = [decode_tiles::fits(&k, &v), prefill_tiles::fits(&k, &v)];
+                    let (k1, v1) = (k.clone(), v.clone());
+                    let own = [
+                        decode::specialise(&shape(row), k, v, rows, tier, workgroup).expect("decode"),
+                        prefill::specialise(&shape(row), k1, v1, tile, tier, workgroup).expect("prefill"),
+                    ];
+                    for (spec, fits) in own.into_iter().zip(fits) {
+                        assert_eq!(fits, spec.decl.wgsl.is_empty(), "{}", spec.key());
+                        specs.extend(fits.then_some(spec));
+                    }
                 }
             }
         }

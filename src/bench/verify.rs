@@ -19,7 +19,7 @@ pub struct Quality {
     pub worst_of_cpu: Option<f64>,
 }
 
-/// Worst error that another backend's kernels may have against the CPU's, in f32 and where decode multiplies in f16.
+/// Worst error that another backend's kernels may have against the CPU's, in f32 and where it multiplies in f16.
 const OF_CPU: [f64; 2] = [1e-3, 2e-2];
 /// Root mean square error of the output against exact values, for pages of one format on these Gaussian-like data: half
 /// as much again as the built-in formats were seen to have (8 query heads of 64 or 32 of 128, 700 to 32,768 tokens).
@@ -64,7 +64,8 @@ pub(super) fn check(bench: &AttentionBench, caps: &Caps, out: &[f32]) -> Result<
     };
     let formats = bench.formats();
     let limit = formats.iter().map(|format| limit_of_exact(format)).fold(0.0, f64::max);
-    let half = bench.work == Work::Decode && formats.iter().any(|format| multiplies_in_half(bench, caps, format));
+    let in_half = bench.work == Work::Decode || Tier::of(caps).tiles;
+    let half = in_half && formats.iter().any(|format| multiplies_in_half(bench, caps, format));
     let of_cpu = OF_CPU[usize::from(half)];
     // Asked so that NaN is wrong.
     let right = rms_of_exact < limit && worst_of_cpu.is_none_or(|worst| worst < of_cpu);

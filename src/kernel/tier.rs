@@ -30,7 +30,8 @@ impl Tier {
         }
     }
 
-    /// Whether decode attention over this side's pages multiplies in 16 bits, and so errs by more than sums in f32 do.
+    /// Whether attention over this side's pages multiplies in 16 bits, and so errs by more than sums in f32 do: decode's,
+    /// and with `tiles` prefill's too.
     pub fn in_half(&self, codec: &dyn Codec) -> bool {
         (self.tiles && codec.tiles().is_some()) || (self.f16 && codec.wgsl_units(codec.layout().side.as_str()).half)
     }
