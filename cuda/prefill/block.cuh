@@ -5,12 +5,13 @@ struct Block {
     Shared &shared;
     const uint4 *k_slab, *v_slab;
 
+    // To a stage of panels, or of what comes raw.
     KV_METHOD void bring_keys(unsigned step, unsigned stage) const {
 #pragma unroll
         for (unsigned i = 0; i < PIECES; ++i) {
             const Piece piece = shared.pieces[step * PIECES + i];
             const unsigned *page = (const unsigned *)(k_slab + (unsigned long long)piece.k_slot * (K_WORDS / 4));
-            const unsigned to = shared_address(K_RAW ? shared.raw_keys + i * K_RAW : shared.keys[stage] + i * RUN);
+            const unsigned to = shared_address(K_RAW ? shared.raw_keys[stage] + i * K_RAW : shared.keys[stage] + i * RUN);
             KeyTiles::template bring<RUN, PITCH>(to, page, piece.token, piece.valid);
         }
     }
@@ -20,17 +21,17 @@ struct Block {
         for (unsigned i = 0; i < PIECES; ++i) {
             const Piece piece = shared.pieces[step * PIECES + i];
             const unsigned *page = (const unsigned *)(v_slab + (unsigned long long)piece.v_slot * (V_WORDS / 4));
-            const unsigned to = shared_address(V_RAW ? shared.raw_values + i * V_RAW : shared.values[stage] + i * RUN);
+            const unsigned to = shared_address(V_RAW ? shared.raw_values[stage] + i * V_RAW : shared.values[stage] + i * RUN);
             ValueTiles::template bring<RUN, PITCH>(to, page, piece.token, piece.valid);
         }
     }
 
-    KV_METHOD void spread_keys(unsigned step, unsigned stage) const {
-        spread<KeyTiles>(step, shared.raw_keys, shared.keys[stage], shared.key_scales[stage]);
+    KV_METHOD void spread_keys(unsigned step, unsigned stage, unsigned from) const {
+        spread<KeyTiles>(step, shared.raw_keys[from], shared.keys[stage], shared.key_scales[stage]);
     }
 
-    KV_METHOD void spread_values(unsigned step, unsigned stage) const {
-        spread<ValueTiles>(step, shared.raw_values, shared.values[stage], shared.value_scales[stage]);
+    KV_METHOD void spread_values(unsigned step, unsigned stage, unsigned from) const {
+        spread<ValueTiles>(step, shared.raw_values[from], shared.values[stage], shared.value_scales[stage]);
     }
 
     // Takes what is no number out of values of which some row does not see some token, once it is added to those that
@@ -39,7 +40,7 @@ struct Block {
         uint4 *values = shared.values[stage];
         if (!unfit(values, false)) return;
         rows.add_unfit(shared.pieces + step * PIECES, values);
-        __syncthreads();
+        sync_multipliers();
         unfit(values, true);
     }
 
@@ -57,10 +58,10 @@ private:
         }
     }
 
-    // Whether the values hold what is no number, for all threads alike.
+    // Whether the values hold what is no number, for all that multiply alike.
     KV_METHOD bool unfit(uint4 *values, bool clear) const {
         bool found = false;
-        share<V_DIM / 8 * STEP>([&](unsigned i) {
+        share<V_DIM / 8 * STEP, MULTIPLIERS>(threadIdx.x - FIRST_THREAD, [&](unsigned i) {
             uint4 &unit = values[i / STEP * PITCH + i % STEP];
             unsigned x[4] = {unit.x, unit.y, unit.z, unit.w};
             bool own = false;
@@ -74,6 +75,6 @@ private:
             found = found || own;
             if (clear && own) unit = make_uint4(x[0], x[1], x[2], x[3]);
         });
-        return __syncthreads_or(found);
+        return any_multiplier(found);
     }
 };

@@ -17,7 +17,7 @@ struct Rows {
     unsigned exponent;
 
     KV_FN unsigned row(unsigned matrix, unsigned half) {
-        return threadIdx.x / 32 * 16 * MATRICES + matrix * 16 + half * 8 + threadIdx.x % 32 / 4;
+        return (threadIdx.x - FIRST_THREAD) / 32 * 16 * MATRICES + matrix * 16 + half * 8 + threadIdx.x % 32 / 4;
     }
 
     KV_METHOD void begin() {

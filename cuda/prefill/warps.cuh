@@ -72,7 +72,7 @@ KV_FN void take(const Block &block, Rows &rows, unsigned i) {
     __syncthreads();
     block.bring_values(step, 0);
     if constexpr (K_RAW > 0) {
-        block.spread_keys(step, 0);
+        block.spread_keys(step, 0, 0);
         __syncthreads();
     }
     Scores s;
@@ -81,7 +81,7 @@ KV_FN void take(const Block &block, Rows &rows, unsigned i) {
     __syncthreads();
     if (i + 1 < shared.steps) block.bring_keys(shared.order[i + 1], 0);
     if constexpr (V_RAW > 0) {
-        block.spread_values(step, 0);
+        block.spread_values(step, 0, 0);
         __syncthreads();
     }
     rows.finish_logits(s, shared.key_scales[0]);

@@ -112,7 +112,7 @@ struct CodePage {
 
     KV_FN void bring(unsigned to, const unsigned *page, unsigned first) {
         const unsigned sub_tile = first / P;
-        share<RAW>([&](unsigned i) {
+        share<RAW, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
             const unsigned word = 4 * i;
             const unsigned *from = page + word;
             if constexpr (SUB_TILES > 1) {
@@ -133,11 +133,12 @@ struct CodePage {
     KV_METHOD void open_raw(const uint4 *raw, float *scales, unsigned first, unsigned valid) {
         first_plane = (const unsigned *)raw;
         plane1 = first_plane + FIRST_PLANE + P / 2;
-        if (threadIdx.x >= RUN) return;
-        const unsigned token = first % P + threadIdx.x, number = P / 8 * (token % 8) + token / 16 * 2 + token / 8 % 2;
+        const unsigned own = threadIdx.x % BRINGERS;
+        if (own >= RUN) return;
+        const unsigned token = first % P + own, number = P / 8 * (token % 8) + token / 16 * 2 + token / 8 % 2;
         const unsigned both = first_plane[FIRST_PLANE + number / 2];
         const float scale = kv_f16(number % 2 ? both >> 16 : both & 0xffffu) * Codebook<BITS>::UNIT;
-        scales[threadIdx.x] = threadIdx.x < valid ? scale : 0.0f;
+        scales[own] = own < valid ? scale : 0.0f;
     }
 
     // The fragment of word i.
@@ -248,7 +249,7 @@ struct CodeKeys {
         constexpr unsigned ROWS_OF_UNITS = RUN / 2, FULL = DIM / 128 * 8 * ROWS_OF_UNITS;
         Raw page;
         page.template open_raw<RUN>(raw, scales, first, valid);
-        share<DIM / 16 * ROWS_OF_UNITS>([&](unsigned i) {
+        share<DIM / 16 * ROWS_OF_UNITS, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
             const unsigned row = i % ROWS_OF_UNITS, rest = i / ROWS_OF_UNITS, t = rest % 4, j = first % Page::P / 2 + row;
             // Every four groups of units are 32 * 2 channels.
             const unsigned h = i < FULL ? rest / 4 % 2 : 0u;
@@ -346,17 +347,19 @@ struct CodeValues {
         constexpr unsigned TILES = Page::P / 16, FULL = DIM / 128 * 128;
         Raw page;
         page.template open_raw<RUN>(raw, scales, first, valid);
-        share<DIM>([&](unsigned i) {
+        share<DIM, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
             typename Raw::template Unit<TILES> unit;
             unsigned t, channel;
+            // Where units of neighbouring channels stand in the same banks, lanes take other tokens.
+            constexpr bool SAME_BANKS = PITCH % 8 == 0;
             if (DIM % 128 == 0 || i < FULL) {
-                const unsigned j = i % 32;
-                t = i / 32 % 4;
+                const unsigned j = SAME_BANKS ? i / 4 % 4 * 8 + i / 16 % 8 : i % 32;
+                t = SAME_BANKS ? i % 4 : i / 32 % 4;
                 channel = i / 128 * 128 + j % 8 * 16 + j / 8 * 4;
                 unit = page.template load<TILES, 32>(i / 128 * 128 * TILES, t, j);
             } else {
-                const unsigned j = i % 16;
-                t = (i - FULL) / 16;
+                const unsigned j = SAME_BANKS ? i / 4 % 4 * 4 + i / 16 % 4 : i % 16;
+                t = SAME_BANKS ? i % 4 : (i - FULL) / 16;
                 channel = FULL + j % 4 * 16 + j / 4 * 4;
                 unit = page.template load<TILES, 16>(DIM / 128 * 128 * TILES, t, j);
             }

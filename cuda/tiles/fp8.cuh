@@ -30,7 +30,8 @@ KV_FN void spread_codes(uint4 codes, uint4 *to, bool there) {
 // A page's scale as its tokens' factors.
 template <unsigned RUN>
 KV_FN void spread_scale(const uint4 *from, float *scales, unsigned valid) {
-    if (threadIdx.x < RUN) scales[threadIdx.x] = threadIdx.x < valid ? *(const float *)from : 0.0f;
+    const unsigned token = threadIdx.x % BRINGERS;
+    if (token < RUN) scales[token] = token < valid ? *(const float *)from : 0.0f;
 }
 
 // Keys: byte ((C/16)*P + T)*16 + C%16. Lane 4g + t reads sixteen channels of tokens g and g + 8: four products.
@@ -89,15 +90,15 @@ struct Fp8Keys {
 
     template <unsigned RUN, unsigned PITCH>
     KV_FN void bring(unsigned to, const unsigned *page, unsigned first, unsigned) {
-        share<CODES<RUN>>([&](unsigned i) {
+        share<CODES<RUN>, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
             copy16(to + i * 16, page + (i / RUN * TOKENS + first + i % RUN) * 4, true);
         });
-        if (threadIdx.x == 0) copy4(to + CODES<RUN> * 16, page + DIM / 4 * TOKENS);
+        if (threadIdx.x % BRINGERS == 0) copy4(to + CODES<RUN> * 16, page + DIM / 4 * TOKENS);
     }
 
     template <unsigned RUN, unsigned PITCH>
     KV_FN void spread(const uint4 *raw, uint4 *panel, float *scales, unsigned, unsigned valid) {
-        share<CODES<RUN>>([&](unsigned i) {
+        share<CODES<RUN>, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
             const unsigned token = i % RUN;
             spread_codes<PITCH>(raw[i], panel + i / RUN * 2 * PITCH + token, token < valid);
         });
@@ -183,15 +184,15 @@ struct Fp8Values {
 
     template <unsigned RUN, unsigned PITCH>
     KV_FN void bring(unsigned to, const unsigned *page, unsigned first, unsigned) {
-        share<DIM / 16 * RUN>([&](unsigned i) {
+        share<DIM / 16 * RUN, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
             copy16(to + (i / (DIM / 16) * ROW + i % (DIM / 16)) * 16, page + first * (DIM / 4) + i * 4, true);
         });
-        if (threadIdx.x == 0) copy4(to + ROW * RUN * 16, page + DIM / 4 * TOKENS);
+        if (threadIdx.x % BRINGERS == 0) copy4(to + ROW * RUN * 16, page + DIM / 4 * TOKENS);
     }
 
     template <unsigned RUN, unsigned PITCH>
     KV_FN void spread(const uint4 *raw, uint4 *panel, float *scales, unsigned, unsigned valid) {
-        share<DIM / 16 * RUN>([&](unsigned i) {
+        share<DIM / 16 * RUN, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
             const unsigned token = i % RUN, chunk = i / RUN;
             spread_codes<PITCH>(raw[token * ROW + chunk], panel + chunk * 2 * PITCH + token, token < valid);
         });

@@ -62,7 +62,7 @@ struct HalfKeys {
 
     template <unsigned RUN, unsigned PITCH>
     KV_FN void bring(unsigned to, const unsigned *page, unsigned first, unsigned valid) {
-        share<DIM / 8 * RUN>([&](unsigned i) {
+        share<DIM / 8 * RUN, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
             const unsigned token = i % RUN, chunk = i / RUN;
             copy16(to + (chunk * PITCH + token) * 16, page + (chunk * TOKENS + first + token) * 4, token < valid);
         });
@@ -138,11 +138,11 @@ struct HalfValues {
     template <unsigned>
     static constexpr unsigned RAW_OF = 0;
 
-    // Eight lanes take as many tokens: neither memory nor banks are asked twice.
+    // Eight lanes take as many units of a token: memory is asked by 128 bytes, and PITCH puts the units in other banks.
     template <unsigned RUN, unsigned PITCH>
     KV_FN void bring(unsigned to, const unsigned *page, unsigned first, unsigned valid) {
-        share<DIM / 8 * RUN>([&](unsigned i) {
-            const unsigned chunk = i / 8 % (DIM / 8), token = i / DIM * 8 + i % 8;
+        share<DIM / 8 * RUN, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
+            const unsigned chunk = i % (DIM / 8), token = i / (DIM / 8);
             copy16(to + (chunk * PITCH + token) * 16, page + (first + token) * (DIM / 2) + chunk * 4, token < valid);
         });
     }

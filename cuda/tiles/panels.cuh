@@ -4,6 +4,8 @@
 // (C/8)*PITCH + T. PITCH is one more than there are tokens, so that neighbouring channels stand in other banks.
 //
 // Beside what half.cuh tells, formats define for a piece of RUN tokens of a page that stand side by side in a step:
+// BRINGERS threads do that, those of equal threadIdx.x / BRINGERS.
+//
 // - Halves: how a panel's numbers are multiplied; SCALED: whether tokens have factors beside the panel; EXACT: whether
 //   no number of a panel can be infinite or NaN;
 // - RAW_OF<RUN>: units that a piece takes as it stands in the page; 0 where its units are a panel's;
@@ -26,13 +28,13 @@ KV_FN void copy4(unsigned to, const unsigned *from) {
 // What this thread asked for is there.
 KV_FN void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// Calls each(i) for every i below COUNT in one of the block's threads.
-template <unsigned COUNT, class Each>
-KV_FN void share(Each each) {
+// Calls each(i) for every i below COUNT in one of THREADS threads, of which this is the `own`th.
+template <unsigned COUNT, unsigned THREADS, class Each>
+KV_FN void share(unsigned own, Each each) {
 #pragma unroll
-    for (unsigned at = 0; at < COUNT; at += WORKGROUP) {
-        const unsigned i = at + threadIdx.x;
-        if (COUNT % WORKGROUP == 0 || i < COUNT) each(i);
+    for (unsigned at = 0; at < COUNT; at += THREADS) {
+        const unsigned i = at + own;
+        if (COUNT % THREADS == 0 || i < COUNT) each(i);
     }
 }
 

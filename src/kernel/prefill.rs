@@ -37,7 +37,7 @@ pub fn specialise(
     workgroup: u32,
 ) -> Result<Specialisation> {
     if tier.tiles && prefill_tiles::fits(&k, &v) {
-        return prefill_tiles::specialise(shape, k, v, rows);
+        return prefill_tiles::specialise(shape, k, v, rows, tier);
     }
     let decl = if attention::split(&k, &v) { &SPLIT } else { &DECL };
     let constants = attention::constants(decl, shape, &k, &v, rows, workgroup)?;
