@@ -43,15 +43,10 @@ KV_FN void write_states(Shared &shared, const Warp &warp, float4 *partials, unsi
 
 extern "C" __global__ void __launch_bounds__(WORKGROUP, BLOCKS_AN_SM)
 kvarto_kernel(const uint4 *__restrict__ k_slab, const uint4 *__restrict__ v_slab, const unsigned *__restrict__ descs,
-              const unsigned *__restrict__ tables, const float *__restrict__ q, float4 *__restrict__ partials,
+              const unsigned *__restrict__ tables, const float *q, float4 *__restrict__ partials,
               const Params params) {
     __shared__ Shared shared;
     const unsigned lane = threadIdx.x % 32, own = threadIdx.x / 32;
-    // Where launches overlap: what went before has written queries and tables, and what comes next may begin to wait.
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
     const unsigned *record = tables + params.items_at + 8 * blockIdx.x;
     const Item item = {__ldg(record), __ldg(record + 1), __ldg(record + 2),
                        __ldg(record + 3), __ldg(record + 4), __ldg(record + 5)};
@@ -60,9 +55,14 @@ kvarto_kernel(const uint4 *__restrict__ k_slab, const uint4 *__restrict__ v_slab
 #pragma unroll 1
     for (unsigned chunk = 0; chunk < count; chunk += 4 * NT) {
         const unsigned own_page = page_of(tables, item, own + lane * WARPS);
+        Step looked_up = look_up(descs, own_page, own + lane * WARPS);
+        // Queries are what the kernel ahead writes; tables and pages are older.
+        if (chunk == 0) {
+            if (!params.beside) q += kv_wait_for_others();
+            kv_let_others_begin();
+        }
         Queries queries;
         queries.load(tables, q, params, item, chunk);
-        Step looked_up = look_up(descs, own_page, own + lane * WARPS);
         queries.store(shared);
         Warp warp = {params, shared, lane};
         warp.begin();
@@ -143,4 +143,5 @@ kvarto_kernel(const uint4 *__restrict__ k_slab, const uint4 *__restrict__ v_slab
         }
         __syncthreads();
     }
+    if (params.beside) kv_wait_for_others();
 }

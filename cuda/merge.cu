@@ -74,14 +74,11 @@ kvarto_kernel(const float *partials, const unsigned *__restrict__ tables, const 
     const unsigned *list_record = tables + params.lists_at + (entry * KV_HEADS + head / GROUP) * 2;
     const unsigned list = list_record[0], count = list_record[1];
     const unsigned vector = row_in_entry * GROUP + head % GROUP;
-    const float4 *states = (const float4 *)partials;
     // The first states' numbers, too, are known before the states are.
     unsigned number = lane < count ? __ldg(tables + list + lane) : 0u;
-    // Where launches overlap: states are there from here on.
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+    // States are there from here on.
+    const float4 *states = (const float4 *)partials + kv_wait_for_others();
+    kv_let_others_begin();
 
     float4 sum[OWN] = {};
     float most = EMPTY, keys = 0.0f;

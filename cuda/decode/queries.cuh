@@ -18,18 +18,18 @@ struct Queries {
             const unsigned vector = chunk + at / 32 % NT * 4 + lane / 8;
             const float *own = q + of(item, vector);
             const bool alive = vector < count && at < FRAGMENTS;
-            down[i] = alive ? __ldg(own + K_DIM + 1) : 0.0f;
+            down[i] = alive ? own[K_DIM + 1] : 0.0f;
 #pragma unroll
             for (unsigned j = 0; j < Product::ELEMENTS; ++j) {
-                elements[i][j] = alive ? __ldg(own + KeyTiles::channel(at / 32 / NT, lane % 4, j)) : 0.0f;
+                elements[i][j] = alive ? own[KeyTiles::channel(at / 32 / NT, lane % 4, j)] : 0.0f;
             }
         }
         if (threadIdx.x < 4 * NT) {
             const unsigned vector = chunk + threadIdx.x, row = item.row_start + (vector < count ? vector / GROUP : 0u);
             const float *own = q + of(item, vector) + K_DIM;
             position = __ldg(tables + params.rows_at + row * 4);
-            bias = vector < count ? __ldg(own) : 0.0f;
-            scale = vector < count ? __ldg(own + 2) * (1.0f / Product::QUERY_SCALE) : 0.0f;
+            bias = vector < count ? own[0] : 0.0f;
+            scale = vector < count ? own[2] * (1.0f / Product::QUERY_SCALE) : 0.0f;
         }
     }
 

@@ -167,7 +167,7 @@ impl CpuBackend {
                     }
                 }
                 Command::Copy { src, dst } => self.copy(src, dst)?,
-                Command::Boundary => {}
+                Command::Boundary | Command::Beside => {}
             }
         }
         Ok(())

@@ -144,7 +144,8 @@ pub struct CudaText {
     pub threads: fn(&Specialisation) -> u32,
     /// Bytes of shared memory that a launch asks for, beside what the text declares.
     pub shared_bytes: fn(&Specialisation) -> u32,
-    /// Whether it may begin before the kernel ahead of it has ended (it waits for that by `griddepcontrol`).
+    /// Whether it may begin before the kernel ahead of it has ended, by the rules of `cuda/lib/launch.cuh`: it waits for
+    /// that one by itself, at its end where `params.beside` says that it need not wait at its beginning.
     pub overlaps: bool,
 }
 

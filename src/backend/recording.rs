@@ -48,6 +48,9 @@ pub enum Command {
     },
     /// A place where a long recording may be split into submissions.
     Boundary,
+    /// The next dispatch may run while the one ahead still does: neither reads what the other writes, nor do they write
+    /// the same words. What comes after them waits for both.
+    Beside,
 }
 
 /// Commands in order, to be executed as one submission.
@@ -96,6 +99,12 @@ impl Recording {
         self.commands.push(Command::Boundary);
     }
 
+    /// Says that the next dispatch may run while the one ahead still does: neither reads what the other writes, nor do
+    /// they write the same words. A backend may use it or not.
+    pub fn beside(&mut self) {
+        self.commands.push(Command::Beside);
+    }
+
     /// Appends another recording.
     pub fn append(&mut self, mut other: Recording) {
         self.commands.append(&mut other.commands);
@@ -108,6 +117,6 @@ impl Recording {
 
     /// Whether there is nothing to execute.
     pub fn is_empty(&self) -> bool {
-        !self.commands.iter().any(|c| !matches!(c, Command::Boundary))
+        !self.commands.iter().any(|c| !matches!(c, Command::Boundary | Command::Beside))
     }
 }

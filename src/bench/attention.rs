@@ -88,6 +88,9 @@ const INNER: [usize; 2] = [8, 256];
 /// See [`INNER`].
 const BUSY: f64 = 8.0;
 
+/// Steps without a change of any page's formats after which a filled cache is taken for settled.
+const SETTLED_STEPS: u32 = 3;
+
 /// Rows of one step while the cache is filled.
 const FILL_ROWS: u32 = 4096;
 
@@ -317,10 +320,15 @@ impl AttentionBench {
             step.finish()?;
             held += count;
         }
-        // What became due with the last rows; and again for what waited for room, or for a policy's turn.
-        for _ in 0..3 {
-            let rows: Vec<SeqRows> = sequences.iter().map(|&seq| SeqRows { seq, rows: 0, committed: true }).collect();
+        // What became due with the last rows; and again for what waited for room, or for a policy's turn, until pages stay
+        // as they are.
+        let rows: Vec<SeqRows> = sequences.iter().map(|&seq| SeqRows { seq, rows: 0, committed: true }).collect();
+        let (mut unchanged, mut pages) = (0, engine.stats().pages);
+        while unchanged < SETTLED_STEPS {
             engine.begin_step(&rows)?.finish()?;
+            let now = engine.stats().pages;
+            unchanged = if now == pages { unchanged + 1 } else { 0 };
+            pages = now;
         }
         read_blocking(engine.backend(), buffers.k, 0, 16)?;
         Ok(())

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatRegistry;
-use crate::policy::{Move, PageView, Policy};
+use crate::policy::{Move, Outcome, Outlook, PageView, Policy};
 
 /// A format and the share of sealed pages that take it.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +82,14 @@ impl Policy for Mix {
         self.0.iter().map(|s| (s.format.clone(), s.format.clone())).collect()
     }
 
+    /// By the shares, which a hash meets but about: with an eighth more of each than it should come to.
+    fn outcome(&self, cache: &Outlook) -> Outcome {
+        let pages = (cache.sealed.end - cache.sealed.start).saturating_mul(cache.rows) as f64;
+        let about = |share: f64| ((pages * share * 1.125).ceil() as u64).min(pages as u64);
+        let converted = self.0.iter().map(|s| ((s.format.clone(), s.format.clone()), about(s.share))).collect();
+        Outcome { converted, evicted: 0 }
+    }
+
     fn decide(&mut self, pages: &[PageView]) -> Vec<Move> {
         let wrong = pages.iter().filter_map(|page| {
             let format = self.format_of(page);
@@ -116,26 +124,27 @@ mod tests {
         }
     }
 
+    fn view(kv_head: usize, page: usize) -> PageView {
+        PageView {
+            sequence: crate::engine::SeqId(1),
+            group: 0,
+            layer: 0,
+            kv_head,
+            page,
+            page_tokens: 64,
+            formats: ("f16".into(), "f16".into()),
+            age_tokens: 0,
+            references: 1,
+            pinned: false,
+            anchor: false,
+            overridden: false,
+        }
+    }
+
     #[test]
     fn pages_take_formats_by_their_shares_and_stay() {
         let mut mix = Mix::parse("fp8=0.31,tq3", &FormatRegistry::builtin()).unwrap();
-        let mut pages: Vec<PageView> = (0..8)
-            .flat_map(|head| (0..1000).map(move |page| (head, page)))
-            .map(|(kv_head, page)| PageView {
-                sequence: crate::engine::SeqId(1),
-                group: 0,
-                layer: 0,
-                kv_head,
-                page,
-                page_tokens: 64,
-                formats: ("f16".into(), "f16".into()),
-                age_tokens: 0,
-                references: 1,
-                pinned: false,
-                anchor: false,
-                overridden: false,
-            })
-            .collect();
+        let mut pages: Vec<PageView> = (0..8).flat_map(|head| (0..1000).map(move |page| view(head, page))).collect();
         for m in mix.decide(&pages) {
             let Move::Convert { kv_head, page, k, v, .. } = m else { panic!("{m:?}") };
             pages[kv_head * 1000 + page].formats = (k.into(), v.into());
@@ -144,5 +153,19 @@ mod tests {
         assert!((fp8 - 0.31).abs() < 0.02, "{fp8}");
         assert!(pages.iter().all(|p| &*p.formats.0 != "f16"));
         assert!(mix.decide(&pages).is_empty());
+    }
+
+    #[test]
+    fn the_outlook_has_room_for_what_is_decided() {
+        let mix = Mix::parse("fp8=0.31,tq3", &FormatRegistry::builtin()).unwrap();
+        let cache = Outlook { sealed: 0..1000, tokens: 64_000, page_tokens: 64, rows: 8, overridden: false };
+        let outcome = mix.outcome(&cache);
+        let of = |name: &str| outcome.converted.iter().find(|((k, _), _)| k == name).unwrap().1;
+        let decided = (0..8usize)
+            .flat_map(|head| (0..1000).map(move |at| (head, at)))
+            .filter(|&(head, at)| mix.format_of(&view(head, at)) == "fp8")
+            .count() as u64;
+        assert!((decided..decided * 5 / 4).contains(&of("fp8")), "{outcome:?} for {decided}");
+        assert!((8000 - decided..8001).contains(&of("tq3")), "{outcome:?} for {decided}");
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
 use crate::kernel::tier::Tier;
 use crate::page::{PageId, flags};
-use crate::plan::{self, Limits, PlanSequence, StepPlan};
+use crate::plan::{self, Kept, Limits, PlanSequence, StepPlan};
 use std::collections::BTreeSet;
 
 /// What a step needs, worked out before anything is recorded.
@@ -113,9 +113,13 @@ impl Engine {
                 sequence.committed = sequence.logical;
             }
         }
-        let plans = (0..self.groups.len())
-            .map(|g| self.plan_group(g, rows, &plan_sequences[g], sampled || self.page_items))
-            .collect::<Result<_>>()?;
+        let mut plans = Vec::with_capacity(self.groups.len());
+        for (group, sequences) in plan_sequences.iter().enumerate() {
+            let mut kept = std::mem::take(&mut self.groups[group].kept);
+            let plan = self.plan_group(group, rows, sequences, sampled || self.page_items, &mut kept);
+            self.groups[group].kept = kept;
+            plans.push(plan?);
+        }
         let rows = rows.to_vec();
         Ok(Prepared {
             rows,
@@ -137,6 +141,7 @@ impl Engine {
         rows: &[SeqRows],
         sequences: &[PlanSequence],
         page_items: bool,
+        kept: &mut Kept,
     ) -> Result<StepPlan> {
         let group = &self.groups[index];
         let held = rows.iter().map(|r| self.sequence(r.seq)).collect::<Result<Vec<_>>>()?;
@@ -162,7 +167,7 @@ impl Engine {
             profile: &self.profile,
             tier: Tier::of(caps),
         };
-        Ok(plan::build(&limits, sequences, &source))
+        Ok(plan::build(&limits, sequences, &source, kept))
     }
 
     /// Records of `floats` numbers that one binding holds.

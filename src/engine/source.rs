@@ -27,6 +27,10 @@ impl PageSource for Source<'_> {
         &self.sequences[sequence].groups[self.index].pages[layer * self.group.shape.kv_heads + kv_head]
     }
 
+    fn layout(&self) -> Option<u64> {
+        self.selector.reads_all().then(|| self.group.pool.layout())
+    }
+
     fn class(&self, page: PageId) -> Class {
         let d = &self.group.pool.page(page).descriptor;
         Class { k: d.k_format, v: d.v_format, segment_group: d.segment_group }
@@ -41,8 +45,8 @@ impl PageSource for Source<'_> {
         pool.side_bytes(crate::shape::Side::K, class.k) + pool.side_bytes(crate::shape::Side::V, class.v)
     }
 
-    fn fills(&self, class: Class) -> bool {
-        self.tier.tiles && self.group.has_tiles(class.k, class.v)
+    fn wave_cost(&self, class: Class) -> Option<u64> {
+        if self.tier.tiles { self.group.tiles_cost(class.k, class.v) } else { None }
     }
 
     fn reads(&self, question: &Question, page: usize) -> bool {

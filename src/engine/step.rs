@@ -147,7 +147,9 @@ impl<'e> Step<'e> {
             engine.groups.iter_mut().zip(&mut self.prepared.plans).zip(&self.prepared.transfers)
         {
             let moves: usize = moved.iter().map(Vec::len).sum();
-            group.tables.ensure(backend, ((plan.tables.len() + moves * 4).max(4) * 4) as u64)?;
+            if group.tables.ensure(backend, ((plan.tables.len() + moves * 4).max(4) * 4) as u64)? {
+                group.held = None;
+            }
             let rows = u64::from(plan.round_rows) * group.attention.q_heads() as u64;
             group.queries.ensure(backend, rows.max(1) * group.attention.query_floats() as u64 * 4)?;
             let states = plan.partials.max(1) as u64;
@@ -157,9 +159,13 @@ impl<'e> Step<'e> {
                 moves::record(group, backend, batch, slice, &mut plan.tables, &mut self.recording)?;
             }
             group.upload_descriptors(backend)?;
-            if !plan.tables.is_empty() {
-                backend.write(slice.buffer, 0, bytemuck::cast_slice(&plan.tables))?;
+            // What an earlier step wrote in front may serve this one.
+            let stamp = plan.kept.map(|(stamp, _)| stamp);
+            let held = plan.kept.filter(|_| group.held.take() == stamp).map_or(0, |(_, words)| words);
+            if held < plan.tables.len() {
+                backend.write(slice.buffer, held as u64 * 4, bytemuck::cast_slice(&plan.tables[held..]))?;
             }
+            group.held = stamp;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use crate::kernel::attention::AttentionShape;
 use crate::kernel::{MeanPlace, SideBases, decode_tiles};
 use crate::needs::{PlaneSet, Wanted};
 use crate::page::{Backing, Budget, PageDescriptor, Pool, SegmentKey, SlotSpec};
+use crate::plan::Kept;
 use crate::policy::Policy;
 use crate::profile::Profile;
 use crate::shape::{CacheGroup, GroupKind, Side};
@@ -55,6 +56,9 @@ pub(super) struct Group {
     pub records: Vec<BufferSlice>,
     pub descriptors: Scratch,
     pub tables: Scratch,
+    /// The last plan's attention, and the stamp of the one whose words the tables' buffer holds in front.
+    pub kept: Kept,
+    pub held: Option<u64>,
     pub queries: Scratch,
     pub partials: Scratch,
     /// Means of sequences, then 256-aligned sink logits by layer; dummies when unused.
@@ -214,6 +218,8 @@ impl Group {
             segments: HashMap::new(),
             descriptors: Scratch::new("descriptors"),
             tables: Scratch::new("tables"),
+            kept: Kept::default(),
+            held: None,
             queries: Scratch::new("queries"),
             partials: Scratch::new("partials"),
             means,
@@ -319,12 +325,10 @@ impl Group {
         })
     }
 
-    /// Whether decode attention reads pages of these formats by tiles.
-    pub fn has_tiles(&self, k: FormatId, v: FormatId) -> bool {
-        match (self.codecs.get(&(Side::K, k)), self.codecs.get(&(Side::V, v))) {
-            (Some(k), Some(v)) => decode_tiles::fits(k, v),
-            _ => false,
-        }
+    /// What a page of these formats costs where decode attention reads it by tiles ([`decode_tiles::cost`]).
+    pub fn tiles_cost(&self, k: FormatId, v: FormatId) -> Option<u64> {
+        let (k, v) = (self.codecs.get(&(Side::K, k))?, self.codecs.get(&(Side::V, v))?);
+        decode_tiles::fits(k, v).then(|| decode_tiles::cost(k) + decode_tiles::cost(v))
     }
 
     /// Uploads descriptors that changed, growing their buffer when there are more pages than it holds.

@@ -67,6 +67,7 @@ pub struct Pool {
     /// Where side planes are declared.
     records: Option<Records>,
     dirty: Vec<u32>,
+    layout: u64,
     max_segment_bytes: u64,
     budget: Budget,
     used_bytes: u64,
@@ -99,6 +100,7 @@ impl Pool {
             retiring_sides: Vec::new(),
             records: None,
             dirty: Vec::new(),
+            layout: 0,
             max_segment_bytes,
             budget: budget.into(),
             used_bytes: 0,
@@ -133,6 +135,7 @@ impl Pool {
         };
         let id = PageId(self.fresh_id());
         self.pages[id.0 as usize] = Some(Page::new(slots, first_position, side));
+        self.layout += 1;
         self.place(id, slots);
         Ok(id)
     }
@@ -143,6 +146,11 @@ impl Pool {
             Some(Some(page)) => page,
             _ => panic!("page {} is not live", id.0),
         }
+    }
+
+    /// Changes whenever a page is made, or another format or segment becomes a page's.
+    pub(crate) fn layout(&self) -> u64 {
+        self.layout
     }
 
     /// Whether `id` names a page in use.
@@ -166,7 +174,10 @@ impl Pool {
     /// [`Pool::update`] for the engine's own edits, which set no flag that is not built.
     pub(crate) fn edit(&mut self, id: PageId, edit: impl FnOnce(&mut PageDescriptor)) {
         if let Some(Some(page)) = self.pages.get_mut(id.0 as usize) {
+            let class = |d: &PageDescriptor| (d.k_format, d.v_format, d.segment_group);
+            let before = class(&page.descriptor);
             edit(&mut page.descriptor);
+            self.layout += u64::from(class(&page.descriptor) != before);
             self.dirty.push(id.0);
         }
     }

@@ -41,7 +41,7 @@ pub(super) fn plan_attend(
         // Items stand in the order of their entries.
         let (own, later) = rest.split_at(rest.partition_point(|item| lists[item.list].entry < round.end));
         rest = later;
-        plan.rounds.push(plan_round(limits, entries, &lists, own, round, &mut parts, tables));
+        plan.rounds.push(plan_round(limits, entries, source, (&lists, own), round, &mut parts, tables));
     }
     let mut heads = Vec::with_capacity(parts.len() * 2);
     for list in &mut parts {
@@ -69,13 +69,7 @@ fn page_lists(
         for kv_head in 0..limits.kv_heads {
             let pages = source.pages(entry.sequence, layer, kv_head);
             let first_held = source.first_page(entry.sequence);
-            let end = (first_held + pages.len()).min(entry.last_position() as usize / limits.page_tokens + 1);
-            let start = match limits.window {
-                Some(w) => (entry.first_position as usize + 1).saturating_sub(w) / limits.page_tokens,
-                None => 0,
-            };
-            debug_assert!(start >= first_held, "rows from {} on see page {start}", entry.first_position);
-            let start = start.max(first_held);
+            let (start, end) = entry.pages(limits, first_held, pages.len());
             let question =
                 source.question(entry.sequence, layer, kv_head, entry.first_position, entry.last_position(), end);
             // Classes are few and change seldom from page to page: the last page's list is the likeliest.
@@ -133,7 +127,8 @@ fn items(limits: &Limits, entries: &[Entry], source: &dyn PageSource, lists: &[L
         let enough = (ENOUGH_BYTES / source.class_bytes(*class).max(1)) as usize;
         let most = totals[class].div_ceil(target.min(ENOUGH_ITEMS));
         let pages_per_item = totals[class].div_ceil(target).max(enough.min(most));
-        let pages_per_item = waves.get(&(entries[*entry].route, *class)).copied().unwrap_or(pages_per_item);
+        let own = waves.get(class).filter(|_| matches!(entries[*entry].route, Route::Decode(_)));
+        let pages_per_item = own.copied().unwrap_or(pages_per_item);
         let pages_per_item = pages_per_item.max(LEAST_TOKENS / limits.page_tokens).max(1);
         // Even shares: 33 pages at 32 an item are two items of 17 and 16, not of 32 and 1.
         let pages_per_item = if limits.page_items { 1 } else { pages_per_item };
@@ -150,47 +145,87 @@ const ITEM_BYTES: u64 = 128 << 10;
 /// Most waves of items that are weighed against each other.
 const MOST_WAVES: usize = 8;
 
-/// Pages an item for each dispatch of which an item fills a multiprocessor.
+/// Pages an item for each class whose items fill a multiprocessor. Their dispatches run side by side, so that all share
+/// the multiprocessors: items of all classes are to last equally long.
 fn waves(
     limits: &Limits,
     entries: &[Entry],
     source: &dyn PageSource,
     lists: &[List],
     most_items: usize,
-) -> BTreeMap<(Route, Class), usize> {
-    let mut lengths: BTreeMap<(Route, Class), Vec<usize>> = BTreeMap::new();
+) -> BTreeMap<Class, usize> {
+    let mut costs: BTreeMap<Class, Option<u64>> = BTreeMap::new();
+    let mut work = Vec::with_capacity(lists.len());
     if limits.wave_items > 0 {
         for List { entry, class, ids, .. } in lists {
-            let route = entries[*entry].route;
-            if matches!(route, Route::Decode(_)) && source.fills(*class) {
-                lengths.entry((route, *class)).or_default().push(ids.len());
+            let cost = *costs.entry(*class).or_insert_with(|| source.wave_cost(*class).map(|cost| cost.max(1)));
+            if let (Route::Decode(_), Some(cost)) = (entries[*entry].route, cost) {
+                work.push((ids.len() as u64, cost));
             }
         }
     }
-    let at_once = limits.wave_items.min(most_items);
-    let share = |(key, lengths): ((Route, Class), Vec<usize>)| {
-        let overhead = (ITEM_BYTES / source.class_bytes(key.1).max(1)) as usize;
-        (key, quickest_pages(&lengths, at_once, most_items, overhead))
+    if work.is_empty() {
+        return BTreeMap::new();
+    }
+    let item = quickest_item(&work, limits.wave_items.min(most_items), most_items, ITEM_BYTES);
+    costs.into_iter().filter_map(|(class, cost)| Some((class, pages_of(item, cost?) as usize))).collect()
+}
+
+/// Pages of an item that costs `item` or less; 1 at least.
+fn pages_of(item: u64, cost: u64) -> u64 {
+    (item / cost).max(1)
+}
+
+/// Cost of an item with which lists of `(pages, cost of a page)` are done soonest where `at_once` items run together,
+/// each as long as its cost and `overhead` more; in at most `most` items, or one a list.
+fn quickest_item(lists: &[(u64, u64)], at_once: usize, most: usize, overhead: u64) -> u64 {
+    let cut = |item: u64| Cut::of(lists, item);
+    let longest = lists.iter().map(|&(pages, cost)| pages * cost).max().unwrap_or(1).max(1);
+    let total = lists.iter().map(|&(pages, cost)| pages * cost).sum::<u64>();
+    let (at_once, most) = (at_once.max(1) as u64, most as u64);
+    // When the last one ends: whole waves of the longer items, which the shorter fill up, or all work shared evenly.
+    let end = |item: u64| {
+        let cut = cut(item);
+        let waves = cut.long.div_ceil(at_once).max(1) * (cut.longest + overhead);
+        waves.max((total + cut.items * overhead) / at_once)
     };
-    lengths.into_iter().map(share).collect()
+    let fits = |item: u64, waves: u64| {
+        let cut = cut(item);
+        cut.items <= most && cut.long <= waves * at_once
+    };
+    let candidates = (1..=MOST_WAVES as u64).map(|waves| least(longest, |item| fits(item, waves)));
+    candidates.min_by_key(|&item| end(item)).unwrap_or(longest)
 }
 
-/// Pages an item with which lists of these lengths are done soonest where `at_once` items run together, each as long as
-/// its pages and `overhead` more; in at most `most` items, or one a list.
-fn quickest_pages(lengths: &[usize], at_once: usize, most: usize, overhead: usize) -> usize {
-    let items = |pages: usize| lengths.iter().map(|length| length.div_ceil(pages)).sum::<usize>();
-    let longest = lengths.iter().copied().max().unwrap_or(1).max(1);
-    let candidates = (1..=MOST_WAVES).map(|waves| fewest_pages(&items, longest, (waves * at_once).min(most)));
-    let cost = |pages: usize| items(pages).div_ceil(at_once).max(1) * (pages + overhead);
-    candidates.min_by_key(|&pages| cost(pages)).unwrap_or(longest)
+/// What becomes of lists that are cut into items of a cost.
+struct Cut {
+    items: u64,
+    /// Items of more than half that cost: those of short lists stand in their shade.
+    long: u64,
+    /// Cost of the dearest item.
+    longest: u64,
 }
 
-/// The fewest pages an item that make `most` items or less; all of the longest list where none do.
-fn fewest_pages(items: &impl Fn(usize) -> usize, longest: usize, most: usize) -> usize {
-    let (mut low, mut high) = (1, longest);
+impl Cut {
+    fn of(lists: &[(u64, u64)], item: u64) -> Self {
+        let mut cut = Cut { items: 0, long: 0, longest: 0 };
+        for &(pages, cost) in lists {
+            let count = pages.div_ceil(pages_of(item, cost)).max(1);
+            let each = pages.div_ceil(count) * cost;
+            cut.items += count;
+            cut.long += if each > item / 2 { count } else { 0 };
+            cut.longest = cut.longest.max(each);
+        }
+        cut
+    }
+}
+
+/// The least number up to `most` that `fits`, if what is above one that does fits too; `most` where none does.
+fn least(most: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (1, most);
     while low < high {
         let middle = (low + high) / 2;
-        match items(middle) <= most {
+        match fits(middle) {
             true => high = middle,
             false => low = middle + 1,
         }
@@ -227,8 +262,8 @@ fn rounds(limits: &Limits, entries: &[Entry], lists: &[List], items: &[Item]) ->
 fn plan_round(
     limits: &Limits,
     entries: &[Entry],
-    lists: &[List],
-    items: &[Item],
+    source: &dyn PageSource,
+    (lists, items): (&[List], &[Item]),
     round: Range<usize>,
     parts: &mut [Vec<Part>],
     tables: &mut Vec<u32>,
@@ -241,6 +276,15 @@ fn plan_round(
     let row_start = entries[round.start].row_start;
     let rows = entries[round].iter().map(|e| e.rows).sum();
     let (mut attend, mut partials) = (Vec::with_capacity(batches.len()), 0u32);
+    let mut batches: Vec<_> = batches.into_iter().collect();
+    if limits.wave_items > 0 {
+        // They run side by side: what lasts longest begins first.
+        let longest = |items: &[&Item], class: Class| {
+            let pages = items.iter().map(|item| item.ids.len()).max().unwrap_or(0) as u64;
+            pages * source.wave_cost(class).unwrap_or_else(|| source.class_bytes(class))
+        };
+        batches.sort_by_key(|((_, class), items)| std::cmp::Reverse(longest(items, *class)));
+    }
     for ((route, class), items) in batches {
         let mut words = Vec::with_capacity(items.len() * 8);
         for item in &items {
@@ -262,54 +306,85 @@ fn plan_round(
 
 #[cfg(test)]
 mod tests {
-    use super::quickest_pages;
+    use super::{pages_of, quickest_item};
     use proptest::prelude::*;
 
-    /// When the last item ends, if each is begun by the first of `at_once` that is free.
-    fn end(lengths: &[usize], pages: usize, at_once: usize, overhead: usize) -> usize {
+    /// Costs of the items that a plan with `item` makes.
+    fn cut(lists: &[(u64, u64)], item: u64) -> Vec<u64> {
+        let of = |&(pages, cost): &(u64, u64)| {
+            let share = pages.div_ceil(pages.div_ceil(pages_of(item, cost)));
+            (0..pages).step_by(share as usize).map(move |start| share.min(pages - start) * cost).collect::<Vec<_>>()
+        };
+        lists.iter().flat_map(of).collect()
+    }
+
+    /// When the last item ends, if each is begun by the first of `at_once` that is free, the longest first.
+    fn end(lists: &[(u64, u64)], item: u64, at_once: usize, overhead: u64) -> u64 {
+        let mut items = cut(lists, item);
+        items.sort_unstable_by(|a, b| b.cmp(a));
         let mut free = vec![0; at_once];
-        for &length in lengths {
-            let share = length.div_ceil(length.div_ceil(pages));
-            for start in (0..length).step_by(share) {
-                let first = free.iter_mut().min().expect("one");
-                *first += share.min(length - start) + overhead;
-            }
+        for cost in items {
+            let first = free.iter_mut().min().expect("one");
+            *first += cost + overhead;
         }
         free.into_iter().max().unwrap_or(0)
+    }
+
+    fn pages(lengths: &[u64], at_once: usize, most: usize) -> u64 {
+        let lists: Vec<_> = lengths.iter().map(|&length| (length, 1000)).collect();
+        quickest_item(&lists, at_once, most, 4000) / 1000
     }
 
     #[test]
     fn equal_lists_fill_the_multiprocessors_once() {
         // Eight sequences of eight heads and 512 pages, 132 multiprocessors: two items a list, not three.
-        assert_eq!(quickest_pages(&[512; 64], 132, usize::MAX, 4), 256);
-        assert_eq!(quickest_pages(&[512; 8], 132, usize::MAX, 4), 32);
-        assert_eq!(quickest_pages(&[512; 8], 132, 8, 4), 512, "no room for more states");
-        assert_eq!(quickest_pages(&[], 132, usize::MAX, 4), 1);
+        assert_eq!(pages(&[512; 64], 132, usize::MAX), 256);
+        assert_eq!(pages(&[512; 8], 132, usize::MAX), 32);
+        assert_eq!(pages(&[512; 8], 132, 8), 512, "no room for more states");
+    }
+
+    #[test]
+    fn short_lists_do_not_lengthen_the_others_items() {
+        // Beside each of 64 lists of 512 pages one of three: the long ones are cut in two, as without the short ones.
+        let lists: Vec<(u64, u64)> = (0..64).flat_map(|_| [(512, 1000), (3, 1000)]).collect();
+        assert_eq!(quickest_item(&lists, 132, usize::MAX, 4000) / 1000, 256);
+        assert!(quickest_item(&lists, 132, 128, 4000) / 1000 >= 512, "no room for more states");
     }
 
     #[test]
     fn one_long_sequence_among_many_is_shared() {
         // Sixteen short sequences and a long one of eight heads: with an item a list, eight multiprocessors read it all.
         let lengths = [vec![2; 128], vec![2048; 8]].concat();
-        let pages = quickest_pages(&lengths, 132, usize::MAX, 4);
-        assert!(pages <= 256, "{pages}");
+        let long = pages(&lengths, 132, usize::MAX);
+        assert!(long <= 256, "{long}");
         // A few more lists than half the multiprocessors: whole lists would leave the other half idle.
-        assert!(quickest_pages(&[512; 67], 132, usize::MAX, 4) < 256);
+        assert!(pages(&[512; 67], 132, usize::MAX) < 256);
+    }
+
+    #[test]
+    fn formats_share_the_multiprocessors_by_their_cost() {
+        // A sequence of eight heads, a third of its pages twice as dear: all that is read in about one wave.
+        let lists: Vec<(u64, u64)> = (0..8).flat_map(|_| [(159, 16_600), (353, 8_600), (3, 32_768)]).collect();
+        let item = quickest_item(&lists, 132, usize::MAX, 128 << 10);
+        let (items, total) = (cut(&lists, item), lists.iter().map(|(pages, cost)| pages * cost).sum::<u64>());
+        assert!(items.len() <= 132, "{}", items.len());
+        assert!(items.iter().all(|&cost| cost * 132 <= total * 5 / 4), "{items:?} of {total}");
     }
 
     proptest! {
         #[test]
         fn no_schedule_is_far_from_the_least(
-            lengths in prop::collection::vec(1usize..600, 1..80),
+            lists in prop::collection::vec((1u64..600, 1u64..40), 1..80),
             at_once in 1usize..300,
-            overhead in 0usize..24,
+            overhead in 0u64..200,
         ) {
-            let pages = quickest_pages(&lengths, at_once, usize::MAX, overhead);
-            let ours = end(&lengths, pages, at_once, overhead);
-            // What no cut can beat: all pages shared evenly, with one overhead a list.
-            let total: usize = lengths.iter().map(|length| length + overhead).sum();
-            let least = total.div_ceil(at_once).max(1 + overhead);
-            prop_assert!(ours <= 2 * (least + overhead) + 1, "{ours} of {least} with {pages} pages an item");
+            let item = quickest_item(&lists, at_once, usize::MAX, overhead);
+            let ours = end(&lists, item, at_once, overhead);
+            // What no cut can beat: all pages shared evenly, with one overhead a list; and a page is not cut.
+            let total: u64 = lists.iter().map(|(pages, cost)| pages * cost + overhead).sum();
+            let page = lists.iter().map(|&(_, cost)| cost).max().unwrap_or(0);
+            let least = total.div_ceil(at_once as u64).max(page + overhead);
+            prop_assert!(ours <= 2 * (least + overhead + page), "{ours} of {least} with items of {item}");
         }
     }
 }

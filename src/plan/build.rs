@@ -1,6 +1,7 @@
 //! Building a step's plan.
 
 use super::attend::plan_attend;
+use super::kept::{Attention, Kept};
 use super::records::plan_planes;
 use super::{AppendBatch, Class, LayerPlan, Limits, PageSource, PlanSequence, Route, StepPlan};
 use crate::kernel::append::NO_PAGE;
@@ -20,16 +21,27 @@ impl Entry {
     pub fn last_position(&self) -> u32 {
         self.first_position + self.rows - 1
     }
+
+    /// The pages that its rows see, from one up to another, where `held` from `first_held` on are there.
+    pub fn pages(&self, limits: &Limits, first_held: usize, held: usize) -> (usize, usize) {
+        let end = (first_held + held).min(self.last_position() as usize / limits.page_tokens + 1);
+        let start = match limits.window {
+            Some(w) => (self.first_position as usize + 1).saturating_sub(w) / limits.page_tokens,
+            None => 0,
+        };
+        debug_assert!(start >= first_held, "rows from {} on see page {start}", self.first_position);
+        (start.max(first_held), end)
+    }
 }
 
 const ROW_WORDS: usize = 4;
 
-/// Plans one step of one cache group.
-pub fn build(limits: &Limits, sequences: &[PlanSequence], source: &dyn PageSource) -> StepPlan {
+/// Plans one step of one cache group; with `kept` of the step before, whose attention is taken over where it serves.
+pub fn build(limits: &Limits, sequences: &[PlanSequence], source: &dyn PageSource, kept: &mut Kept) -> StepPlan {
     // Entries that would not fit the workspace alone are halved until they do: rarely, where bindings are small.
     let mut most_rows = limits.tile_rows.max(16);
     loop {
-        match build_with(limits, sequences, source, most_rows) {
+        match build_with(limits, sequences, source, kept, most_rows) {
             Some(plan) => return plan,
             None => most_rows = (most_rows / 2).max(1),
         }
@@ -41,14 +53,26 @@ fn build_with(
     limits: &Limits,
     sequences: &[PlanSequence],
     source: &dyn PageSource,
+    kept: &mut Kept,
     most_rows: u32,
 ) -> Option<StepPlan> {
     let entries = entries(limits, sequences, most_rows);
     let rows: u32 = sequences.iter().map(|s| s.rows).sum();
-    let mut tables = vec![0u32; rows as usize * ROW_WORDS];
+    // In front, so that the words' places do not depend on the others' number.
+    let Attention { words: mut tables, layers } = match kept.serves(limits, &entries, source) {
+        true => kept.attention.clone(),
+        false => {
+            let attention = plan_layers(limits, &entries, source)?;
+            kept.keep(limits, &entries, source, &attention);
+            attention
+        }
+    };
+    let mut plan = StepPlan { rows_at: tables.len() as u32, rows, ..StepPlan::default() };
+    plan.kept = kept.is_kept().then_some((kept.stamp, tables.len()));
+    tables.resize(tables.len() + rows as usize * ROW_WORDS, 0);
     for (index, entry) in entries.iter().enumerate() {
         for r in 0..entry.rows {
-            let at = (entry.row_start + r) as usize * ROW_WORDS;
+            let at = plan.rows_at as usize + (entry.row_start + r) as usize * ROW_WORDS;
             let mean_slot = sequences[entry.sequence].mean_slot;
             tables[at..at + ROW_WORDS].copy_from_slice(&[entry.first_position + r, index as u32, r, mean_slot]);
         }
@@ -59,11 +83,11 @@ fn build_with(
         tables.extend([s.row_start, s.rows, s.mean_slot, 0]);
         mean_items += 1;
     }
-    let mut plan = StepPlan { rows_at: 0, rows, means: (means_at, mean_items), ..StepPlan::default() };
-    for layer in 0..limits.layers {
+    plan.means = (means_at, mean_items);
+    for (layer, attention) in layers.into_iter().enumerate() {
         let append = plan_append(limits, sequences, source, layer, &mut tables);
         let planes = plan_planes(limits, sequences, source, layer, &mut tables);
-        let layer_plan = LayerPlan { append, planes, ..plan_attend(limits, &entries, source, layer, &mut tables)? };
+        let layer_plan = LayerPlan { append, planes, ..attention };
         for round in &layer_plan.rounds {
             plan.partials = plan.partials.max(round.partials);
             plan.round_rows = plan.round_rows.max(round.rows);
@@ -72,6 +96,13 @@ fn build_with(
     }
     plan.tables = tables;
     Some(plan)
+}
+
+/// The attention of every layer; `None` when an entry of several rows does not fit the workspace alone.
+fn plan_layers(limits: &Limits, entries: &[Entry], source: &dyn PageSource) -> Option<Attention> {
+    let mut words = Vec::new();
+    let layers = (0..limits.layers).map(|layer| plan_attend(limits, entries, source, layer, &mut words));
+    Some(Attention { layers: layers.collect::<Option<_>>()?, words })
 }
 
 fn entries(limits: &Limits, sequences: &[PlanSequence], most_rows: u32) -> Vec<Entry> {
@@ -210,7 +241,7 @@ mod tests {
             PlanSequence { row_start: 20, rows: 0, first_position: 7, mean_slot: 0, measure_mean: false },
             PlanSequence { row_start: 20, rows: 3, first_position: 40, mean_slot: 0, measure_mean: false },
         ];
-        let plan = build(&limits(), &sequences, &source);
+        let plan = build(&limits(), &sequences, &source, &mut Kept::default());
         let t = &plan.tables;
         let layer = &plan.layers[0];
         let mut seen: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
@@ -225,7 +256,7 @@ mod tests {
                 for state in item[5]..item[5] + item[1] * 3 {
                     assert!(!std::mem::replace(&mut taken[state as usize], true));
                 }
-                let entry = t[item[0] as usize * 4 + 1];
+                let entry = t[plan.rows_at as usize + item[0] as usize * 4 + 1];
                 let head = layer.lists_at as usize + (entry as usize * 2 + item[2] as usize) * 2;
                 let list = &t[t[head] as usize..][..t[head + 1] as usize];
                 assert!(list.contains(&item[5]));
@@ -251,7 +282,7 @@ mod tests {
         let source = Pages((0..2).map(|h| (0..9).map(|p| Some(PageId(h * 100 + p))).collect()).collect());
         let sequences =
             [PlanSequence { row_start: 0, rows: 1, first_position: 130, mean_slot: 0, measure_mean: false }];
-        let plan = build(&Limits { window: Some(20), ..limits() }, &sequences, &source);
+        let plan = build(&Limits { window: Some(20), ..limits() }, &sequences, &source, &mut Kept::default());
         // Positions 111..=130 lie in pages 6, 7 and 8.
         let ids: usize = plan.layers[0].rounds[0].attend.iter().map(|b| b.items as usize).sum();
         assert!(ids > 0);
@@ -262,7 +293,7 @@ mod tests {
     fn appends_name_the_page_and_token_of_each_row() {
         let source = Pages((0..2).map(|h| (0..9).map(|p| Some(PageId(h * 100 + p))).collect()).collect());
         let sequences = [PlanSequence { row_start: 0, rows: 3, first_position: 15, mean_slot: 0, measure_mean: false }];
-        let plan = build(&limits(), &sequences, &source);
+        let plan = build(&limits(), &sequences, &source, &mut Kept::default());
         let mut rows = Vec::new();
         for batch in &plan.layers[0].append {
             for i in 0..batch.items as usize {
@@ -283,7 +314,7 @@ mod tests {
             PlanSequence { row_start: 53, rows: 1, first_position: 8, mean_slot: 0, measure_mean: false },
         ];
         for (max_partials, max_rows) in [(200, 100), (10_000, 9), (100, 5), (24, 100), (12, 1)] {
-            let plan = build(&Limits { max_partials, max_rows, ..limits() }, &sequences, &source);
+            let plan = build(&Limits { max_partials, max_rows, ..limits() }, &sequences, &source, &mut Kept::default());
             let (t, layer) = (&plan.tables, &plan.layers[0]);
             assert!(layer.rounds.len() > 1 && plan.partials <= max_partials && plan.round_rows as usize <= max_rows);
             let mut next = 0;
@@ -298,7 +329,7 @@ mod tests {
                         assert!(!std::mem::replace(&mut taken[state as usize], true));
                     }
                     // The merge lists of the item's rows name it.
-                    let entry = t[(round.row_start + item[0]) as usize * 4 + 1];
+                    let entry = t[plan.rows_at as usize + (round.row_start + item[0]) as usize * 4 + 1];
                     let head = layer.lists_at as usize + (entry as usize * 2 + item[2] as usize) * 2;
                     assert!(t[t[head] as usize..][..t[head + 1] as usize].contains(&item[5]));
                 }

@@ -4,9 +4,11 @@
 
 mod attend;
 mod build;
+mod kept;
 mod records;
 
 pub use build::build;
+pub use kept::Kept;
 
 use crate::format::FormatId;
 use crate::page::{PageId, RecordSegment};
@@ -54,17 +56,22 @@ pub trait PageSource {
     /// Pages of (sequence, layer in group, KV head), from the first page held on, the step's own included; `None` for
     /// one that was evicted.
     fn pages(&self, sequence: usize, layer: usize, kv_head: usize) -> &[Option<PageId>];
+    /// Changes whenever a page's number may stand for another page, or its class may have changed. `None` where what is
+    /// read depends on more than the pages that there are: then no plan serves twice.
+    fn layout(&self) -> Option<u64> {
+        None
+    }
     /// Formats and segments of a page.
     fn class(&self, page: PageId) -> Class;
     /// Segment of the page's record of side planes; `None` where the group has none.
     fn record_segment(&self, page: PageId) -> Option<RecordSegment>;
     /// Bytes of both sides of a page of that class.
     fn class_bytes(&self, class: Class) -> u64;
-    /// Whether an item of decode attention over the class fills a multiprocessor: more items than multiprocessors would
-    /// wait for a second wave.
-    fn fills(&self, class: Class) -> bool {
+    /// What a page of the class costs a multiprocessor that an item of decode attention fills, in bytes of 16-bit pages
+    /// read in the same time; `None` where items do not fill one. More items than multiprocessors wait for a second wave.
+    fn wave_cost(&self, class: Class) -> Option<u64> {
         let _ = class;
-        false
+        None
     }
     /// Whether the page is read (sink and tail included).
     fn reads(&self, question: &Question, page: usize) -> bool;
@@ -94,7 +101,7 @@ pub struct Limits {
     pub window: Option<usize>,
     /// Work items that keep the backend busy.
     pub target_items: usize,
-    /// Items that run at once of kernels that fill a multiprocessor with one ([`PageSource::fills`]).
+    /// Items that run at once of kernels that fill a multiprocessor with one ([`PageSource::wave_cost`]).
     pub wave_items: usize,
     /// Rows of a prefill tile.
     pub tile_rows: u32,
@@ -174,6 +181,8 @@ pub struct LayerPlan {
 pub struct StepPlan {
     /// The words that kernels read.
     pub tables: Vec<u32>,
+    /// How many of them, in front, are the same in every plan of this stamp; such plans may follow each other.
+    pub kept: Option<(u64, usize)>,
     /// First word of the rows.
     pub rows_at: u32,
     /// Query rows.

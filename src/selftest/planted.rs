@@ -89,6 +89,7 @@ impl Hooks for Faulty {
                 Command::Dispatch(dispatch) => healthy.dispatch(dispatch.clone()),
                 Command::Copy { src, dst } => healthy.copy(*src, *dst)?,
                 Command::Boundary => healthy.boundary(),
+                Command::Beside => healthy.beside(),
             }
         }
         inner.submit(healthy)

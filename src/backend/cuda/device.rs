@@ -2,7 +2,10 @@
 
 use super::buffers::Buffers;
 use super::compile::{Compiler, compiles_for};
-use super::driver::{Context, Entered, Event, Function, Pinned, Stream};
+use super::driver::{Context, Entered, Event, Pinned, Stream};
+use super::function::Function;
+use super::graph::Graphs;
+use super::launch::Launch;
 use super::probe::{DeviceReport, device};
 use super::read::Reader;
 use super::source::source;
@@ -40,6 +43,7 @@ pub struct CudaBackend {
     done: SubmissionId,
     watched: VecDeque<(SubmissionId, Event)>,
     timer: Timer,
+    graphs: Graphs,
     reader: Reader,
     /// The device's first error; every later call gives it.
     failed: Option<Error>,
@@ -73,6 +77,7 @@ impl CudaBackend {
             done: SubmissionId(0),
             watched: VecDeque::new(),
             timer: Timer::default(),
+            graphs: Graphs::default(),
             reader: Reader::new()?,
             failed: None,
             stream: Stream::new(&context)?,
@@ -118,7 +123,7 @@ impl CudaBackend {
                     self.buffers.slice(src, &|| "copy source".into())?;
                     self.buffers.slice(dst, &|| "copy destination".into())?;
                 }
-                Command::Boundary => {}
+                Command::Boundary | Command::Beside => {}
             }
         }
         Ok(())
@@ -139,28 +144,36 @@ impl CudaBackend {
     }
 
     fn execute(&mut self, recording: &Recording) -> Result<()> {
+        let mut run: Vec<Launch> = Vec::new();
+        let mut beside = false;
         for command in recording.commands() {
             match command {
                 Command::Dispatch(dispatch) => {
-                    let pipeline = &self.pipelines[dispatch.pipeline.0 as usize];
-                    self.timer.before(&self.context, &self.stream, pipeline.decl.name)?;
-                    let mut pointers = [0u64; 8];
-                    for (pointer, slice) in pointers.iter_mut().zip(&dispatch.bindings) {
-                        *pointer = self.buffers.get(slice.buffer)?.at(slice.offset);
-                    }
-                    let mut block = [0u32; 32];
-                    block[0] = dispatch.groups;
-                    block[1..=dispatch.params.len()].copy_from_slice(&dispatch.params);
-                    let pointers = &mut pointers[..dispatch.bindings.len()];
-                    self.stream.launch(&pipeline.function, dispatch.groups, pointers, &mut block)?;
+                    run.push(Launch::of(dispatch, &self.buffers, std::mem::take(&mut beside) && !run.is_empty())?);
                 }
                 Command::Copy { src, dst } => {
-                    self.timer.close(&self.context, &self.stream)?;
+                    self.launch(&std::mem::take(&mut run))?;
                     let (from, to) = (self.buffers.get(src.buffer)?, self.buffers.get(dst.buffer)?);
                     self.stream.copy((from, src.offset), (to, dst.offset), src.bytes)?;
                 }
+                Command::Beside => beside = true,
                 Command::Boundary => {}
             }
+        }
+        self.launch(&run)
+    }
+
+    /// Queues launches between which there are no copies.
+    fn launch(&mut self, run: &[Launch]) -> Result<()> {
+        let pipelines = &self.pipelines;
+        let untimed = !self.timer.timing.of_kernels();
+        if untimed && self.graphs.run(&self.stream, run, |launch| &pipelines[launch.pipeline].function)? {
+            return Ok(());
+        }
+        for launch in run {
+            let pipeline = &pipelines[launch.pipeline];
+            self.timer.before(&self.context, &self.stream, pipeline.decl.name)?;
+            self.stream.launch(&pipeline.function, launch)?;
         }
         self.timer.close(&self.context, &self.stream)
     }
@@ -217,6 +230,8 @@ impl Drop for CudaBackend {
     fn drop(&mut self) {
         // What is freed after this is in nobody's use.
         let _ = self.stream.wait();
+        let _entered = self.context.enter();
+        self.graphs = Graphs::default();
     }
 }
 

@@ -4,11 +4,11 @@
 
 #![allow(unsafe_code)]
 
-use super::source::{ENTRY, Source};
+use super::function::Function;
+use super::launch::Launch;
 use crate::error::{Error, ErrorKind, Result};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
-use std::ffi::{CString, c_void};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -126,37 +126,36 @@ impl Stream {
         unsafe { result::stream::synchronize(self.raw) }.map_err(|e| fault(e, "waiting for the device"))
     }
 
-    /// Queues a kernel: `buffers` are its pointers, `block` its parameters' words.
-    pub(super) fn launch(
-        &self,
-        function: &Function,
-        groups: u32,
-        buffers: &mut [u64],
-        block: &mut [u32],
-    ) -> Result<()> {
-        let mut arguments: Vec<*mut c_void> = buffers.iter_mut().map(|b| std::ptr::from_mut(b).cast()).collect();
-        arguments.push(block.as_mut_ptr().cast());
+    /// Queues a kernel.
+    pub(super) fn launch(&self, function: &Function, launch: &Launch) -> Result<()> {
+        let mut arguments = launch.arguments();
         // SAFETY: plain numbers and unions of them, for which zeros are values.
         let mut overlap: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
         overlap.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
         overlap.value.programmaticStreamSerializationAllowed = 1;
         let config = sys::CUlaunchConfig {
-            gridDimX: groups,
+            gridDimX: launch.groups,
             gridDimY: 1,
             gridDimZ: 1,
-            blockDimX: function.threads,
+            blockDimX: function.threads(),
             blockDimY: 1,
             blockDimZ: 1,
-            sharedMemBytes: function.shared_bytes,
+            sharedMemBytes: function.shared_bytes(),
             hStream: self.raw,
             attrs: &mut overlap,
-            numAttrs: u32::from(function.overlaps),
+            numAttrs: u32::from(function.overlaps()),
         };
         // SAFETY: the function takes one pointer for each buffer and the parameter block by value, as its text is
         // made; the caller checked the buffers' ranges, which live until the stream is past this.
-        unsafe { sys::cuLaunchKernelEx(&config, function.raw, arguments.as_mut_ptr(), std::ptr::null_mut()) }
+        unsafe { sys::cuLaunchKernelEx(&config, function.raw(), arguments.as_mut_ptr(), std::ptr::null_mut()) }
             .result()
             .map_err(|e| fault(e, "starting a kernel"))
+    }
+
+    /// Queues a graph that was made ready.
+    pub(super) fn launch_graph(&self, graph: sys::CUgraphExec) -> Result<()> {
+        // SAFETY: both live; what the graph's kernels are told was checked as a launch is.
+        unsafe { sys::cuGraphLaunch(graph, self.raw) }.result().map_err(|e| fault(e, "starting a graph"))
     }
 
     /// Queues host bytes. They are read before this returns: the driver stages those of pageable memory, and others are
@@ -346,55 +345,5 @@ impl Drop for Event {
         let _entered = self.context.enter();
         // SAFETY: made here.
         let _ = unsafe { result::event::destroy(self.raw) };
-    }
-}
-
-/// A kernel that the device has.
-pub(super) struct Function {
-    raw: sys::CUfunction,
-    module: sys::CUmodule,
-    threads: u32,
-    shared_bytes: u32,
-    overlaps: bool,
-    context: Arc<Context>,
-}
-
-// SAFETY: see `Context`.
-unsafe impl Send for Function {}
-
-impl Function {
-    /// Loads the kernel of a cubin that `source` was compiled to.
-    pub(super) fn load(context: &Arc<Context>, image: &[u8], source: &Source) -> Result<Self> {
-        let _entered = context.enter()?;
-        let name = CString::new(ENTRY).map_err(|_| Error::new(ErrorKind::Shape, "a kernel's name holds a zero", ""))?;
-        let Source { threads, shared_bytes, overlaps, .. } = *source;
-        // SAFETY: an image that a compiler made for this device, or that the driver refuses; unloaded when dropped.
-        let module =
-            unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(|e| fault(e, "loading a kernel"))?;
-        // SAFETY: the module is loaded.
-        let raw = match unsafe { result::module::get_function(module, name) } {
-            Ok(raw) => raw,
-            Err(error) => {
-                // SAFETY: as above; nothing of it is in use.
-                let _ = unsafe { result::module::unload(module) };
-                return Err(fault(error, "finding a kernel"));
-            }
-        };
-        let function = Function { raw, module, threads, shared_bytes, overlaps, context: context.clone() };
-        if shared_bytes > 48 << 10 {
-            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: the function is loaded.
-            unsafe { result::function::set_function_attribute(raw, attribute, shared_bytes as i32) }
-                .map_err(|e| fault(e, &format!("asking for {shared_bytes} bytes of shared memory")))?;
-        }
-        Ok(function)
-    }
-}
-
-impl Drop for Function {
-    fn drop(&mut self) {
-        let _entered = self.context.enter();
-        // SAFETY: loaded here; the driver waits for kernels in flight.
-        let _ = unsafe { result::module::unload(self.module) };
     }
 }

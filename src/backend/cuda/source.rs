@@ -15,6 +15,9 @@ const PRODUCTS: &str = include_str!("../../../cuda/decode/products.cuh");
 const WEIGHTS: &str = include_str!("../../../cuda/decode/weights.cuh");
 const PANELS: &str = include_str!("../../../cuda/tiles/panels.cuh");
 
+/// How launches overlap.
+const LAUNCH: &str = include_str!("../../../cuda/lib/launch.cuh");
+
 /// The type that a role's tiles get.
 const ROLES: [(&str, &str); 2] = [("k", "KeyTiles"), ("v", "ValueTiles")];
 
@@ -27,7 +30,7 @@ pub struct Source {
     pub threads: u32,
     /// Shared memory that a launch asks for, beside what the text declares.
     pub shared_bytes: u32,
-    /// Whether it may begin before the kernel ahead of it has ended.
+    /// Whether it may begin before the kernel ahead of it has ended: it then waits for that by itself.
     pub overlaps: bool,
 }
 
@@ -68,7 +71,9 @@ fn written(spec: &Specialisation, own: &CudaText) -> Result<Source> {
     for pad in spec.decl.params.len() as u64 + 1..words {
         let _ = writeln!(text, "    unsigned pad_{pad};");
     }
-    text.push_str("};\n");
+    // Behind the block that all backends share: whether the launch stands beside the one ahead.
+    text.push_str("    unsigned beside;\n};\n");
+    text.push_str(LAUNCH);
     text.push_str(CUDA_NUMBERS);
     tiles(spec, &mut text)?;
     text.push_str(own.text);

@@ -20,7 +20,7 @@ pub(super) fn check(buffers: &Buffers, pipelines: &Pipelines, caps: &Caps, comma
                 buffers.check(src, wgpu::BufferUsages::COPY_SRC, || "copy source".into())?;
                 buffers.check(dst, wgpu::BufferUsages::COPY_DST, || "copy destination".into())?;
             }
-            Command::Boundary => {}
+            Command::Boundary | Command::Beside => {}
         }
     }
     Ok(())
@@ -115,7 +115,7 @@ impl Encoding<'_> {
                     let to = &self.buffers.get(dst.buffer)?.buffer;
                     encoder.copy_buffer_to_buffer(from, src.offset, to, dst.offset, src.bytes);
                 }
-                Command::Boundary => {}
+                Command::Boundary | Command::Beside => {}
             }
         }
         Ok(())

@@ -125,7 +125,7 @@ impl WgpuBackend {
 
     /// One submission a dispatch, waited for: how kernels are timed where the device has no timestamps.
     pub(super) fn submit_timed_by_host(&mut self, commands: &[Command]) -> Result<()> {
-        for (at, command) in commands.iter().filter(|c| !matches!(c, Command::Boundary)).enumerate() {
+        for (at, command) in commands.iter().filter(|c| !matches!(c, Command::Boundary | Command::Beside)).enumerate() {
             let start = Instant::now();
             self.submit_segment(std::slice::from_ref(command)).map_err(|e| amid(at, e))?;
             if let Command::Dispatch(dispatch) = command {

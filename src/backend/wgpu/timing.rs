@@ -146,7 +146,7 @@ pub(super) fn spans_of(
                 first += 1;
             }
             Command::Copy { .. } => open = false,
-            Command::Boundary => {}
+            Command::Boundary | Command::Beside => {}
         }
     }
     Ok(spans)

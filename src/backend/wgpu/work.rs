@@ -128,7 +128,7 @@ impl Work {
                     since += self.rate(d.pipeline.0 as usize) * f64::from(d.groups);
                     continue;
                 }
-                Some(Command::Copy { .. }) => continue,
+                Some(Command::Copy { .. } | Command::Beside) => continue,
                 Some(Command::Boundary) | None => {}
             }
             if limit_ms > 0 && before > 0.0 && since > 0.0 && before + since > limit {

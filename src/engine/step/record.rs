@@ -102,6 +102,7 @@ impl Step<'_> {
             let args = query::Args { rows_at, rows, means, scale };
             self.recording.dispatch(query::dispatch(ask, q_heads, &buffers, &args));
             self.recording.boundary();
+            let mut first = true;
             for batch in attend {
                 let (k_slab, v_slab) = slabs(group, batch.class)?;
                 let further = further(group, batch.class, (k_slab, v_slab))?;
@@ -117,6 +118,10 @@ impl Step<'_> {
                 for part in parts(backend, pipeline, batch.items, 1) {
                     let items_at = batch.items_at + part.start * ITEM_WORDS as u32;
                     let args = AttentionArgs { items: part.len() as u32, items_at, rows_at, window, softcap };
+                    // Each writes partial states of its own.
+                    if !std::mem::take(&mut first) {
+                        self.recording.beside();
+                    }
                     self.recording.dispatch(attention::dispatch(pipeline, &buffers, further, &args));
                     self.recording.boundary();
                 }

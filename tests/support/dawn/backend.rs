@@ -142,7 +142,7 @@ impl Backend for DawnBackend {
         for command in recording.commands() {
             match command {
                 Command::Dispatch(dispatch) => commands.push(self.command(dispatch, &mut blocks)?),
-                Command::Boundary => {}
+                Command::Boundary | Command::Beside => {}
                 Command::Copy { .. } => {
                     return Err(Error::new(ErrorKind::Unsupported, "copies are not carried to Dawn", ""));
                 }

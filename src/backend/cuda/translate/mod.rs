@@ -16,7 +16,8 @@ use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, GlobalVariable, Handle, Module};
 use std::fmt::Write as _;
 
-const PRELUDE: &str = include_str!("../../../../cuda/lib/wgsl.cuh");
+const PRELUDE: &str =
+    concat!(include_str!("../../../../cuda/lib/launch.cuh"), include_str!("../../../../cuda/lib/wgsl.cuh"));
 
 /// The CUDA text of a kernel that is written in WGSL.
 ///
@@ -94,7 +95,7 @@ impl Writer<'_> {
         self.function("kv_main", &entry.function, self.info.get_entry_point(0), &mut out)?;
         out.push_str("};\n");
         self.kernel(entry, &buffers, params, clear, &mut out)?;
-        Ok(Source { text: out, threads: entry.workgroup_size.iter().product(), shared_bytes: 0, overlaps: false })
+        Ok(Source { text: out, threads: entry.workgroup_size.iter().product(), shared_bytes: 0, overlaps: true })
     }
 
     /// The `__global__` function: buffers in the declaration's order, then the parameter block.
@@ -114,9 +115,12 @@ impl Writer<'_> {
             "extern \"C\" __global__ void __launch_bounds__({threads}) {ENTRY}({}) {{",
             arguments.join(", ")
         );
-        out.push_str("KvKernel kernel;\n");
-        let names = buffers.iter().map(|(_, name)| name).chain(params.iter().map(|(_, name)| name));
-        for name in names {
+        // No load may come before the kernels ahead have ended: `start` is known only then.
+        out.push_str("KvKernel kernel;\nconst unsigned start = kv_wait_for_others();\nkv_let_others_begin();\n");
+        for (_, name) in buffers {
+            let _ = writeln!(out, "kernel.{name} = {name} + start;");
+        }
+        if let Some((_, name)) = &params {
             let _ = writeln!(out, "kernel.{name} = {name};");
         }
         if clear {
@@ -146,7 +150,12 @@ impl Writer<'_> {
             let Some(element) = self.element(variable.ty) else { continue };
             let read = self.is_read(handle);
             let name = self.global_name(handle);
-            let declaration = format!("{}{element}* __restrict__ {name}", if read { "const " } else { "" });
+            // Launches overlap: what is read may be written while the kernel is there, so not by loads that take it for
+            // constant.
+            let declaration = match read {
+                true => format!("const {element}* {name}"),
+                false => format!("{element}* __restrict__ {name}"),
+            };
             found.push((binding.binding, declaration, name));
         }
         found.sort();
