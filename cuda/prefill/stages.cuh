@@ -175,10 +175,12 @@ KV_FN bool soften(const Block &block, Rows &rows, Stages &stages, unsigned i, un
     return i < block.shared.whole ? soften<false>(block, rows, i, n, s, shrink) : soften<true>(block, rows, i, n, s, shrink);
 }
 
-// Multiplies what the steps looked up bring; `n` were taken before.
-KV_FN void take_panels(const Block &block, Stages &stages, Rows &rows, const Queries &queries, unsigned n) {
+// Multiplies what the steps looked up bring; `before` were taken before.
+KV_FN void take_panels(const Block &block, Stages &stages, Rows &rows, const Queries &queries, unsigned before) {
     Shared &shared = block.shared;
-    const unsigned steps = shared.steps;
+    // One lane's: so the compiler knows that all lanes have the same, and keeps what follows from it in uniform registers,
+    // which descriptions of matrices have to be in.
+    const unsigned n = __shfl_sync(ALL, before, 0), steps = __shfl_sync(ALL, shared.steps, 0);
     if (steps == 0) return;
     Scores s = {};
     Weights a;
