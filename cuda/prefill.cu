@@ -1,8 +1,8 @@
 // Attention of many query vectors over a list of pages, on tensor cores.
 //
-// A block takes an item, VECTORS query vectors at a time. Step by step it brings STEP tokens of keys and values to panels
-// in shared memory, in 16 bits whatever the format (tiles/panels.cuh); each warp multiplies its vectors with all of them,
-// logits and outputs in registers. prefill/warps.cuh and prefill/warpgroups.cuh are two ways to multiply.
+// A block takes an item, VECTORS query vectors at a time. Step by step it brings STEP tokens of keys and values to
+// panels in shared memory, in 16 bits whatever the format (tiles/panels.cuh); each warp multiplies its vectors with all
+// of them, logits and outputs in registers. prefill/warps.cuh and prefill/warpgroups.cuh are two ways to multiply.
 
 extern "C" __global__ void __launch_bounds__(WORKGROUP, BLOCKS_AN_SM)
 kvarto_kernel(const uint4 *__restrict__ k_slab, const uint4 *__restrict__ v_slab, const unsigned *__restrict__ descs,

@@ -1,13 +1,13 @@
 // Attention of many query vectors over a list of pages, on Hopper's tensor cores.
 //
-// A block takes an item, VECTORS query vectors at a time. Its first two warpgroups bring steps of keys and of values to panels
-// in shared memory, in 16 bits whatever the format (tiles/panels.cuh); each of the others multiplies 64 vectors with all of
-// them, logits and outputs in registers.
+// A block takes an item, VECTORS query vectors at a time. Its first two warpgroups bring steps of keys and of values to
+// panels in shared memory, in 16 bits whatever the format (tiles/panels.cuh); each of the others multiplies 64 vectors
+// with all of them, logits and outputs in registers.
 
 // What a block's threads do alike; `walk` is what they do apart, told the number of steps done so far.
 template <class Begin, class Walk, class End>
-KV_FN void go_through(Shared &shared, const unsigned *descs, const unsigned *tables, const float *q, const Params &params,
-                      const Item &item, Begin begin, Walk walk, End end) {
+KV_FN void go_through(Shared &shared, const unsigned *descs, const unsigned *tables, const float *q,
+                      const Params &params, const Item &item, Begin begin, Walk walk, End end) {
     unsigned n = 0;
 #pragma unroll 1
     for (unsigned chunk = 0; chunk < item.rows * GROUP; chunk += VECTORS) {

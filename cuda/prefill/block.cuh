@@ -11,8 +11,8 @@ struct Block {
         for (unsigned i = 0; i < PIECES; ++i) {
             const Piece piece = shared.pieces[step * PIECES + i];
             const unsigned *page = (const unsigned *)(k_slab + (unsigned long long)piece.k_slot * (K_WORDS / 4));
-            const unsigned to = shared_address(K_RAW ? shared.raw_keys[stage] + i * K_RAW : shared.keys[stage] + i * RUN);
-            KeyTiles::template bring<RUN, PITCH>(to, page, piece.token, piece.valid);
+            const uint4 *to = K_RAW ? shared.raw_keys[stage] + i * K_RAW : shared.keys[stage] + i * RUN;
+            KeyTiles::template bring<RUN, PITCH>(shared_address(to), page, piece.token, piece.valid);
         }
     }
 
@@ -21,8 +21,8 @@ struct Block {
         for (unsigned i = 0; i < PIECES; ++i) {
             const Piece piece = shared.pieces[step * PIECES + i];
             const unsigned *page = (const unsigned *)(v_slab + (unsigned long long)piece.v_slot * (V_WORDS / 4));
-            const unsigned to = shared_address(V_RAW ? shared.raw_values[stage] + i * V_RAW : shared.values[stage] + i * RUN);
-            ValueTiles::template bring<RUN, PITCH>(to, page, piece.token, piece.valid);
+            const uint4 *to = V_RAW ? shared.raw_values[stage] + i * V_RAW : shared.values[stage] + i * RUN;
+            ValueTiles::template bring<RUN, PITCH>(shared_address(to), page, piece.token, piece.valid);
         }
     }
 

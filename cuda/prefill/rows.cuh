@@ -134,8 +134,8 @@ struct Rows {
         }
     }
 
-    // Probabilities times the tokens' factors, relative to a power of two, so that neither can leave 16 bits; a change of
-    // that joins `shrink`. Whether it did.
+    // Probabilities times the tokens' factors, relative to a power of two, so that neither can leave 16 bits; a change
+    // of that joins `shrink`. Whether it did.
     template <bool MASKED>
     KV_METHOD bool weigh(Scores &p, const Bits &seen, const float *value_scales, Factors &shrink) {
         float most = 0.0f;
@@ -183,8 +183,8 @@ struct Rows {
         }
     }
 
-    // Adds values that are no numbers to the rows that see them. A weight of 0 would not keep them from the others: they
-    // are taken out of the panel afterwards.
+    // Adds values that are no numbers to the rows that see them. A weight of 0 would not keep them from the others:
+    // they are taken out of the panel afterwards.
     KV_METHOD void add_unfit(const Piece *piece, const uint4 *values) {
 #pragma unroll 1
         for (unsigned token = 0; token < STEP; ++token) {
@@ -223,7 +223,8 @@ struct Rows {
                 float *to = partials + (unsigned long long)own * STRIDE;
                 if (threadIdx.x % 4 == 0) {
                     float most = m[i][h];
-                    if (most != EMPTY) most = SOFTCAP ? most * LN_2 : fmaf(most, shared.scales[own], shared.biases[own]);
+                    const float scale = SOFTCAP ? LN_2 : shared.scales[own], bias = SOFTCAP ? 0.0f : shared.biases[own];
+                    if (most != EMPTY) most = fmaf(most, scale, bias);
                     *(float4 *)to = make_float4(most, sum, 0.0f, 0.0f);
                 }
 #pragma unroll

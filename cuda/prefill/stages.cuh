@@ -1,6 +1,6 @@
-// The way from the warpgroups that bring panels, one those of keys and one those of values, to those that multiply: stages of panels, each with a barrier that says it
-// is full and one that says it is empty. Warpgroups that multiply wait for nothing else, and so come apart: one softens
-// while the other multiplies.
+// The way from the warpgroups that bring panels, one those of keys and one those of values, to those that multiply:
+// stages of panels, each with a barrier that says it is full and one that says it is empty. Warpgroups that multiply
+// wait for nothing else, and so come apart: one softens while the other multiplies.
 
 struct Stages {
     unsigned long long full_keys[K_STAGES], full_values[V_STAGES], empty_keys[K_STAGES], empty_values[V_STAGES];
@@ -11,8 +11,8 @@ KV_FN void begin_barrier(unsigned long long &barrier, unsigned count) {
 }
 
 KV_FN void arrive(unsigned long long &barrier) {
-    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared::cta.b64 state, [%0];\n\t}" ::"r"(shared_address(&barrier))
-                 : "memory");
+    const unsigned at = shared_address(&barrier);
+    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared::cta.b64 state, [%0];\n\t}" ::"r"(at) : "memory");
 }
 
 // Waits for the end of the barrier's phase of this parity.
@@ -151,8 +151,8 @@ KV_FN void settle(const Block &block, Stages &stages, Rows &rows, unsigned i, un
     sync_multipliers();
 }
 
-// From a step's products with keys to weights; `shrink` is what outputs so far are to be multiplied by, if that is anything
-// but 1.
+// From a step's products with keys to weights; `shrink` is what outputs so far are to be multiplied by, if that is
+// anything but 1.
 template <bool MASKED>
 KV_FN bool soften(const Block &block, Rows &rows, unsigned i, unsigned n, Scores &s, Factors &shrink) {
     const Shared &shared = block.shared;
@@ -172,15 +172,14 @@ KV_FN bool soften(const Block &block, Rows &rows, Stages &stages, unsigned i, un
         const ValuePlace place(n + i);
         await(stages.full_values[place.stage], place.parity);
     }
-    return i < block.shared.whole ? soften<false>(block, rows, i, n, s, shrink) : soften<true>(block, rows, i, n, s, shrink);
+    if (i < block.shared.whole) return soften<false>(block, rows, i, n, s, shrink);
+    return soften<true>(block, rows, i, n, s, shrink);
 }
 
-// Multiplies what the steps looked up bring; `before` were taken before.
-KV_FN void take_panels(const Block &block, Stages &stages, Rows &rows, const Queries &queries, unsigned before) {
+// Multiplies what the steps looked up bring; `n` were taken before.
+KV_FN void take_panels(const Block &block, Stages &stages, Rows &rows, const Queries &queries, unsigned n) {
     Shared &shared = block.shared;
-    // One lane's: so the compiler knows that all lanes have the same, and keeps what follows from it in uniform registers,
-    // which descriptions of matrices have to be in.
-    const unsigned n = __shfl_sync(ALL, before, 0), steps = __shfl_sync(ALL, shared.steps, 0);
+    const unsigned steps = shared.steps;
     if (steps == 0) return;
     Scores s = {};
     Weights a;

@@ -72,7 +72,8 @@ KV_FN bool any_multiplier(bool own) {
 // The block's item: those of late rows, which see most, come first.
 KV_FN Item item_of(const unsigned *tables, const Params &params) {
     const unsigned *record = tables + params.items_at + 8 * (params.groups - 1 - blockIdx.x);
-    return {__ldg(record), __ldg(record + 1), __ldg(record + 2), __ldg(record + 3), __ldg(record + 4), __ldg(record + 5)};
+    return {__ldg(record),     __ldg(record + 1), __ldg(record + 2),
+            __ldg(record + 3), __ldg(record + 4), __ldg(record + 5)};
 }
 
 // The item's query vectors from `chunk` on, in 16 bits; those past its end are zeros.
@@ -80,8 +81,8 @@ KV_FN void load_queries(Shared &shared, const unsigned *tables, const float *q, 
                         unsigned chunk) {
     const unsigned count = item.rows * GROUP;
     const auto of = [&](unsigned vector) {
-        return q + (unsigned long long)((item.row_start + vector / GROUP) * Q_HEADS + item.kv_head * GROUP + vector % GROUP) *
-                       (K_DIM + 4);
+        const unsigned head = item.kv_head * GROUP + vector % GROUP;
+        return q + (unsigned long long)((item.row_start + vector / GROUP) * Q_HEADS + head) * (K_DIM + 4);
     };
     // Eight lanes take as many vectors.
     share<K_DIM / 8 * VECTORS, WORKGROUP>(threadIdx.x, [&](unsigned i) {

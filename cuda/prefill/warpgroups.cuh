@@ -1,4 +1,4 @@
-// Products of warpgroups by wgmma, on Hopper alone. A warpgroup has 64 vectors, whose queries it keeps in registers, and
+// Products of warpgroups by wgmma, on Hopper alone. A warpgroup has 64 vectors, whose queries it keeps in registers;
 // panels are read from shared memory as they are: cores of 8 x 16 bytes, without swizzle.
 
 static_assert(MATRICES == 1 && MULTIPLIERS % 128 == 0, "a warpgroup has 64 vectors");
@@ -22,34 +22,37 @@ KV_FN unsigned matrix_at(const uint4 *at, unsigned leading) { return shared_addr
 #define KV_FOUR(x) "+f"((x)[0]), "+f"((x)[1]), "+f"((x)[2]), "+f"((x)[3])
 
 // s (64 x N) += a (64 x 16) b; with ADD false, s = a b. TRANSPOSED where b's units hold its columns.
-#define KV_MULTIPLY64(NAME, TYPE, TRANSPOSED)                                                                                    \
-    template <bool ADD, unsigned STRIDE>                                                                                         \
-    KV_FN void NAME(float (*s)[4], const unsigned (&a)[4], unsigned b) {                                                         \
-        asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 b;\n\tsetp.ne.b32 p, %37, 0;\n\tmov.b64 b, {%36, %38};\n\t"                \
-                     "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {"                                            \
-                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "                          \
-                     "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, b, p, 1, 1, " \
-                     TRANSPOSED ";\n\t}"                                                                                         \
-                     : KV_FOUR(s[0]), KV_FOUR(s[1]), KV_FOUR(s[2]), KV_FOUR(s[3]), KV_FOUR(s[4]),                                \
-                       KV_FOUR(s[5]), KV_FOUR(s[6]), KV_FOUR(s[7])                                                               \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(ADD), "n"(STRIDE));                               \
+#define KV_MULTIPLY64(NAME, TYPE, TRANSPOSED)                                                       \
+    template <bool ADD, unsigned STRIDE>                                                            \
+    KV_FN void NAME(float (*s)[4], const unsigned (&a)[4], unsigned b) {                            \
+        asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 b;\n\t"                                       \
+                     "setp.ne.b32 p, %37, 0;\n\tmov.b64 b, {%36, %38};\n\t"                         \
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {"               \
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "  \
+                     "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, " \
+                     "{%32, %33, %34, %35}, b, p, 1, 1, " TRANSPOSED ";\n\t}"                       \
+                     : KV_FOUR(s[0]), KV_FOUR(s[1]), KV_FOUR(s[2]), KV_FOUR(s[3]),                  \
+                       KV_FOUR(s[4]), KV_FOUR(s[5]), KV_FOUR(s[6]), KV_FOUR(s[7])                   \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(ADD), "n"(STRIDE));  \
     }
 
-#define KV_MULTIPLY128(NAME, TYPE, TRANSPOSED)                                                                                   \
-    template <bool ADD, unsigned STRIDE>                                                                                         \
-    KV_FN void NAME(float (*s)[4], const unsigned (&a)[4], unsigned b) {                                                         \
-        asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 b;\n\tsetp.ne.b32 p, %69, 0;\n\tmov.b64 b, {%68, %70};\n\t"                \
-                     "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {"                                           \
-                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "                          \
-                     "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "                          \
-                     "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "                          \
-                     "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, b, p, 1, 1, " \
-                     TRANSPOSED ";\n\t}"                                                                                         \
-                     : KV_FOUR(s[0]), KV_FOUR(s[1]), KV_FOUR(s[2]), KV_FOUR(s[3]), KV_FOUR(s[4]),                                \
-                       KV_FOUR(s[5]), KV_FOUR(s[6]), KV_FOUR(s[7]), KV_FOUR(s[8]), KV_FOUR(s[9]),                                \
-                       KV_FOUR(s[10]), KV_FOUR(s[11]), KV_FOUR(s[12]), KV_FOUR(s[13]), KV_FOUR(s[14]),                           \
-                       KV_FOUR(s[15])                                                                                            \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(ADD), "n"(STRIDE));                               \
+#define KV_MULTIPLY128(NAME, TYPE, TRANSPOSED)                                                     \
+    template <bool ADD, unsigned STRIDE>                                                           \
+    KV_FN void NAME(float (*s)[4], const unsigned (&a)[4], unsigned b) {                           \
+        asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 b;\n\t"                                      \
+                     "setp.ne.b32 p, %69, 0;\n\tmov.b64 b, {%68, %70};\n\t"                        \
+                     "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {"             \
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, " \
+                     "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+                     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
+                     "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, " \
+                     "%62, %63}, "                                                                 \
+                     "{%64, %65, %66, %67}, b, p, 1, 1, " TRANSPOSED ";\n\t}"                      \
+                     : KV_FOUR(s[0]), KV_FOUR(s[1]), KV_FOUR(s[2]), KV_FOUR(s[3]),                 \
+                       KV_FOUR(s[4]), KV_FOUR(s[5]), KV_FOUR(s[6]), KV_FOUR(s[7]),                 \
+                       KV_FOUR(s[8]), KV_FOUR(s[9]), KV_FOUR(s[10]), KV_FOUR(s[11]),               \
+                       KV_FOUR(s[12]), KV_FOUR(s[13]), KV_FOUR(s[14]), KV_FOUR(s[15])              \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(ADD), "n"(STRIDE)); \
     }
 
 KV_MULTIPLY64(multiply64_f16, "f16", "0")
@@ -65,10 +68,15 @@ KV_MULTIPLY128(multiply128_transposed_bf16, "bf16", "1")
 template <class Product, bool TRANSPOSED, unsigned N, bool ADD, unsigned STRIDE>
 KV_FN void multiply(float (*s)[4], const unsigned (&a)[4], unsigned b) {
     constexpr bool F16 = Product::EXPONENT == F16Product::EXPONENT;
-    if constexpr (N == 64 && F16) TRANSPOSED ? multiply64_transposed_f16<ADD, STRIDE>(s, a, b) : multiply64_f16<ADD, STRIDE>(s, a, b);
-    if constexpr (N == 64 && !F16) TRANSPOSED ? multiply64_transposed_bf16<ADD, STRIDE>(s, a, b) : multiply64_bf16<ADD, STRIDE>(s, a, b);
-    if constexpr (N == 128 && F16) TRANSPOSED ? multiply128_transposed_f16<ADD, STRIDE>(s, a, b) : multiply128_f16<ADD, STRIDE>(s, a, b);
-    if constexpr (N == 128 && !F16) TRANSPOSED ? multiply128_transposed_bf16<ADD, STRIDE>(s, a, b) : multiply128_bf16<ADD, STRIDE>(s, a, b);
+    static_assert(N == 64 || N == 128, "products that are written out");
+    if constexpr (N == 64 && F16 && !TRANSPOSED) multiply64_f16<ADD, STRIDE>(s, a, b);
+    if constexpr (N == 64 && F16 && TRANSPOSED) multiply64_transposed_f16<ADD, STRIDE>(s, a, b);
+    if constexpr (N == 64 && !F16 && !TRANSPOSED) multiply64_bf16<ADD, STRIDE>(s, a, b);
+    if constexpr (N == 64 && !F16 && TRANSPOSED) multiply64_transposed_bf16<ADD, STRIDE>(s, a, b);
+    if constexpr (N == 128 && F16 && !TRANSPOSED) multiply128_f16<ADD, STRIDE>(s, a, b);
+    if constexpr (N == 128 && F16 && TRANSPOSED) multiply128_transposed_f16<ADD, STRIDE>(s, a, b);
+    if constexpr (N == 128 && !F16 && !TRANSPOSED) multiply128_bf16<ADD, STRIDE>(s, a, b);
+    if constexpr (N == 128 && !F16 && TRANSPOSED) multiply128_transposed_bf16<ADD, STRIDE>(s, a, b);
 }
 
 using Queries = unsigned[K_DIM / 16][4];

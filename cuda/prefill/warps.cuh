@@ -1,6 +1,6 @@
-// Products of warps, each for itself, by mma.sync: on every architecture. Fragments come by ldmatrix, to which lane 8i + r
-// gives the address of row r of the i-th matrix of 8 x 8. While a step's logits are made its values come, and while these
-// are multiplied the next step's keys.
+// Products of warps, each for itself, by mma.sync: on every architecture. Fragments come by ldmatrix, to which lane 8i
+// + r gives the address of row r of the i-th matrix of 8 x 8. While a step's logits are made its values come, and while
+// these are multiplied the next step's keys.
 
 KV_FN void load_matrices(unsigned address, unsigned (&x)[4]) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

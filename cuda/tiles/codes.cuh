@@ -128,7 +128,8 @@ struct CodePage {
         });
     }
 
-    // The sub-tile as its raw units have it; and the factors of RUN of its tokens from `first` on, `valid` of which exist.
+    // The sub-tile as its raw units have it; and the factors of RUN of its tokens from `first` on, `valid` of which
+    // exist.
     template <unsigned RUN>
     KV_METHOD void open_raw(const uint4 *raw, float *scales, unsigned first, unsigned valid) {
         first_plane = (const unsigned *)raw;
@@ -250,7 +251,8 @@ struct CodeKeys {
         Raw page;
         page.template open_raw<RUN>(raw, scales, first, valid);
         share<DIM / 16 * ROWS_OF_UNITS, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
-            const unsigned row = i % ROWS_OF_UNITS, rest = i / ROWS_OF_UNITS, t = rest % 4, j = first % Page::P / 2 + row;
+            const unsigned row = i % ROWS_OF_UNITS, rest = i / ROWS_OF_UNITS, t = rest % 4;
+            const unsigned j = first % Page::P / 2 + row;
             // Every four groups of units are 32 * 2 channels.
             const unsigned h = i < FULL ? rest / 4 % 2 : 0u;
             uint4 *to = panel + (rest / 4 * 8 + t) * PITCH + row / 8 * 16 + row % 8;

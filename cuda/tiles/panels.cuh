@@ -3,22 +3,22 @@
 // A panel has the tokens of a step of one side in 16 bits, by units of eight channels of a token (16 bytes): unit
 // (C/8)*PITCH + T. PITCH is one more than there are tokens, so that neighbouring channels stand in other banks.
 //
-// Beside what half.cuh tells, formats define for a piece of RUN tokens of a page that stand side by side in a step:
-// BRINGERS threads do that, those of equal threadIdx.x / BRINGERS.
-//
+// Beside what half.cuh tells, formats define for a piece of RUN tokens of a page that stand side by side in a step, of
+// which BRINGERS threads take care, those of one threadIdx.x / BRINGERS:
 // - Halves: how a panel's numbers are multiplied; SCALED: whether tokens have factors beside the panel; EXACT: whether
 //   no number of a panel can be infinite or NaN;
 // - RAW_OF<RUN>: units that a piece takes as it stands in the page; 0 where its units are a panel's;
 // - bring<RUN, PITCH>(to, page, first, valid): asks for the piece that begins with the page's token `first`, of which
 //   `valid` tokens exist, to the shared address of its first unit in the panel or of its raw units;
-// - spread<RUN, PITCH>(raw, panel, scales, first, valid): from raw units to a panel and factors. In panels tokens that do
-//   not exist are finite, where EXACT is false zeros; their factors are zeros.
+// - spread<RUN, PITCH>(raw, panel, scales, first, valid): from raw units to a panel and factors. In panels tokens that
+//   do not exist are finite, where EXACT is false zeros; their factors are zeros.
 
 KV_FN unsigned shared_address(const void *at) { return (unsigned)__cvta_generic_to_shared(at); }
 
 // Asks for 16 bytes; zeros where they are not there.
 KV_FN void copy16(unsigned to, const unsigned *from, bool there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16u : 0u) : "memory");
+    const unsigned bytes = there ? 16u : 0u;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 KV_FN void copy4(unsigned to, const unsigned *from) {
