@@ -10,8 +10,8 @@ use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;
 use kvarto::kernel::tier::Tier;
 use kvarto::kernel::{
-    SideBases, SideBasis, append, convert, copy_slots, decode, decode_tiles, mean, merge, plane, prefill, query,
-    summarise_box,
+    SideBases, SideBasis, append, convert, copy_slots, decode, decode_tiles, mean, merge, plane, prefill,
+    prefill_tiles, query, summarise_box,
 };
 use kvarto::shape::{PageGeometry, Side};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
@@ -128,9 +128,10 @@ fn attention_specs() -> Vec<Specialisation> {
                 specs.push(decode(Tier::FLOOR).expect("decode"));
                 // Subgroups of any size: the device's (1), and those that workgroup memory plays.
                 let subgroup = [1, 8, 16, 32, 64, 128][(at + i * 3 + j) % 6];
-                specs.push(decode(Tier { f16: (i + j) % 3 > 0, subgroup, tiles: false }).expect("decode"));
+                specs.push(decode(Tier { f16: (i + j) % 3 > 0, subgroup, ..Tier::FLOOR }).expect("decode"));
                 if (at + j) % 2 == 0 || i == j {
-                    specs.push(prefill::specialise(&shape(row), k2, v2, tile, workgroup).expect("prefill"));
+                    specs
+                        .push(prefill::specialise(&shape(row), k2, v2, tile, Tier::FLOOR, workgroup).expect("prefill"));
                 }
             }
         }
@@ -153,12 +154,12 @@ fn split_specs() -> Vec<Specialisation> {
         let split = |i: usize| in_parts(codec("tq3n", sides[i].0, tokens, sides[i].1));
         let plain = |i: usize| codec(["f16", "tq2", "tq3"][at % 3], sides[i].0, tokens, sides[i].1);
         for (k, v) in [(split(0), split(1)), (split(0), plain(1)), (plain(0), split(1))] {
-            for tier in [Tier::FLOOR, Tier { f16: true, subgroup: [1, 8, 32][at % 3], tiles: false }] {
+            for tier in [Tier::FLOOR, Tier { f16: true, subgroup: [1, 8, 32][at % 3], ..Tier::FLOOR }] {
                 specs.push(
                     decode::specialise(&shape(row), k.clone(), v.clone(), rows, tier, workgroup).expect("decode"),
                 );
             }
-            specs.push(prefill::specialise(&shape(row), k, v, tile, workgroup).expect("prefill"));
+            specs.push(prefill::specialise(&shape(row), k, v, tile, Tier::FLOOR, workgroup).expect("prefill"));
         }
         for i in [0, 1] {
             let open = codec("f16", sides[i].0, tokens, sides[i].1);
@@ -232,20 +233,26 @@ fn dawn_compiles_every_kernel() {
     }
 }
 
-/// Decode attention by tiles, which has no WGSL.
-fn tile_specs() -> Vec<Specialisation> {
-    let tier = Tier { tiles: true, ..Tier::FLOOR };
+/// Attention by tiles, which has no WGSL; with products of warpgroups, Hopper's, too.
+fn tile_specs(warpgroups: bool) -> Vec<Specialisation> {
+    let tier = Tier { tiles: true, warpgroups, ..Tier::FLOOR };
     let mut specs = Vec::new();
     for (i, k) in names().iter().enumerate() {
         for (j, v) in names().iter().enumerate() {
             for &row in SHAPES.iter().skip((i + j) % 2).step_by(2) {
-                let (k_dim, v_dim, tokens, _, rows, _, workgroup, ..) = row;
+                let (k_dim, v_dim, tokens, _, rows, tile, workgroup, ..) = row;
                 if takes(k, k_dim) && takes(v, v_dim) {
                     let (k, v) = (codec(k, Side::K, tokens, k_dim), codec(v, Side::V, tokens, v_dim));
-                    let fits = decode_tiles::fits(&k, &v);
-                    let spec = decode::specialise(&shape(row), k, v, rows, tier, workgroup).expect("decode");
-                    assert_eq!(fits, spec.decl.wgsl.is_empty(), "{}", spec.key());
-                    specs.extend(fits.then_some(spec));
+                    let fits = [decode_tiles::fits(&k, &v), prefill_tiles::fits(&k, &v)];
+                    let (k1, v1) = (k.clone(), v.clone());
+                    let own = [
+                        decode::specialise(&shape(row), k, v, rows, tier, workgroup).expect("decode"),
+                        prefill::specialise(&shape(row), k1, v1, tile, tier, workgroup).expect("prefill"),
+                    ];
+                    for (spec, fits) in own.into_iter().zip(fits) {
+                        assert_eq!(fits, spec.decl.wgsl.is_empty(), "{}", spec.key());
+                        specs.extend(fits.then_some(spec));
+                    }
                 }
             }
         }
@@ -260,7 +267,8 @@ fn cuda_runs_every_kernel_by_the_same_text() {
     let mut specs = other_specs();
     specs.extend(attention_specs());
     specs.retain(|spec| !native(spec));
-    specs.extend(tile_specs());
+    specs.extend(tile_specs(false));
+    specs.extend(tile_specs(true).into_iter().filter(|spec| std::ptr::eq(spec.decl, &prefill_tiles::WARPGROUPS)));
     let floor = specs;
     let sources: Vec<_> = floor.iter().map(|spec| source(spec).unwrap_or_else(|e| panic!("{e}"))).collect();
     println!("{} sources", sources.len());
@@ -284,12 +292,17 @@ fn cuda_runs_every_kernel_by_the_same_text() {
 /// Own texts for every architecture that is served, whether or not there is such a card.
 #[test]
 fn cuda_texts_compile_for_every_architecture() {
-    let mut specs = tile_specs();
-    specs.extend(other_specs().into_iter().filter(|spec| spec.decl.cuda.is_some()));
-    let mut seen = std::collections::BTreeSet::new();
+    let merges: Vec<_> = other_specs().into_iter().filter(|spec| spec.decl.cuda.is_some()).collect();
     // One of each pair of formats, in turn over the shapes, and merges in each basis.
-    specs.retain(|spec| seen.insert(format!("{} {:?}", spec.decl.name, spec.codecs)));
+    let some = |warpgroups: bool| {
+        let mut seen = std::collections::BTreeSet::new();
+        let mut specs = tile_specs(warpgroups);
+        specs.extend(merges.iter().cloned());
+        specs.retain(|spec| seen.insert(format!("{} {:?}", spec.decl.name, spec.codecs)));
+        specs
+    };
     for (at, capability) in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)].into_iter().enumerate() {
+        let specs = some(capability == (9, 0));
         let compiler = Compiler::new(capability, None);
         if compiler.compiler().is_none() {
             return require_or_skip("nvrtc", "CUDA's run-time compiler (libnvrtc) is not found");
@@ -300,7 +313,6 @@ fn cuda_texts_compile_for_every_architecture() {
             assert!(cubin.starts_with(b"\x7fELF"), "{} for {}", spec.key(), compiler.target());
         }
     }
-    println!("{} sources", specs.len());
 }
 
 /// Whether a text asks for more than WebGPU's defaults.

@@ -10,6 +10,10 @@ struct F16Product {
     static constexpr unsigned ELEMENTS = 4;
     // What queries within 1 are multiplied by.
     static constexpr float QUERY_SCALE = 1.0f;
+    // The exponent, all of whose bits infinities and NaN have.
+    static constexpr unsigned EXPONENT = 0x7c00u;
+
+    KV_FN float wide(unsigned bits) { return kv_f16(bits); }
 
     KV_FN unsigned pack(float low, float high) {
         unsigned x;
@@ -42,6 +46,10 @@ struct F16Product {
 };
 
 struct Bf16Product : F16Product {
+    static constexpr unsigned EXPONENT = 0x7f80u;
+
+    KV_FN float wide(unsigned bits) { return __uint_as_float(bits << 16); }
+
     KV_FN unsigned pack(float low, float high) {
         unsigned x;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(high), "f"(low));

@@ -33,7 +33,7 @@ struct Codebook<4> {
 };
 
 // Geometry of a plane's sub-tile of P tokens: words of a block of 128 channels (the last one may have 64).
-template <unsigned BITS, unsigned DIM, unsigned TOKENS>
+template <unsigned BITS, unsigned DIM, unsigned TOKENS, class From = FromMemory>
 struct CodePage {
     static constexpr unsigned P = TOKENS < 64 ? TOKENS : 64;
     static constexpr unsigned PLANE2 = P * DIM / 16;
@@ -82,7 +82,7 @@ struct CodePage {
         if constexpr (BITS == 4) {
 #pragma unroll
             for (unsigned half = 0; half < I / 2; ++half) {
-                const uint4 x = load16(first_plane + 2 * base2 + ((t * (I / 2) + half) * J + j) * 4);
+                const uint4 x = From::words4(first_plane + 2 * base2 + ((t * (I / 2) + half) * J + j) * 4);
                 unit.words[4 * half] = x.x, unit.words[4 * half + 1] = x.y;
                 unit.words[4 * half + 2] = x.z, unit.words[4 * half + 3] = x.w;
             }
@@ -91,6 +91,55 @@ struct CodePage {
         }
         if constexpr (BITS == 3) read<I / 2>(plane1 + base2 / 2 + (t / 2 * J + j) * I + t % 2 * (I / 2), unit.low_bits);
         return unit;
+    }
+
+    // Words 2h and 2h + 1 of a unit of I words, as a unit of two.
+    template <unsigned I, unsigned J>
+    KV_METHOD Unit<2> load_pair(unsigned base2, unsigned t, unsigned j, unsigned h) const {
+        Unit<2> pair;
+        if constexpr (BITS == 4) {
+            read<4>(first_plane + 2 * base2 + ((t * (I / 2) + h) * J + j) * 4, pair.words);
+        } else {
+            read<2>(first_plane + base2 + (t * J + j) * I + 2 * h, pair.words);
+        }
+        if constexpr (BITS == 3) read<1>(plane1 + base2 / 2 + (t / 2 * J + j) * I + t % 2 * (I / 2) + h, pair.low_bits);
+        return pair;
+    }
+
+    // Raw units of a sub-tile: its planes and scalars one after another.
+    static constexpr unsigned LOW_BITS = BITS == 3 ? PLANE2 / 2 : 0;
+    static constexpr unsigned RAW = (FIRST_PLANE + P / 2 + LOW_BITS) / 4;
+
+    KV_FN void bring(unsigned to, const unsigned *page, unsigned first) {
+        const unsigned sub_tile = first / P;
+        share<RAW, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
+            const unsigned word = 4 * i;
+            const unsigned *from = page + word;
+            if constexpr (SUB_TILES > 1) {
+                if (word < FIRST_PLANE) {
+                    from += sub_tile * FIRST_PLANE;
+                } else if (word < FIRST_PLANE + P / 2) {
+                    from += GAMMA_AT - FIRST_PLANE + sub_tile * (P / 2);
+                } else {
+                    from += PLANE1_AT - FIRST_PLANE - P / 2 + sub_tile * LOW_BITS;
+                }
+            }
+            copy16(to + i * 16, from, true);
+        });
+    }
+
+    // The sub-tile as its raw units have it; and the factors of RUN of its tokens from `first` on, `valid` of which
+    // exist.
+    template <unsigned RUN>
+    KV_METHOD void open_raw(const uint4 *raw, float *scales, unsigned first, unsigned valid) {
+        first_plane = (const unsigned *)raw;
+        plane1 = first_plane + FIRST_PLANE + P / 2;
+        const unsigned own = threadIdx.x % BRINGERS;
+        if (own >= RUN) return;
+        const unsigned token = first % P + own, number = P / 8 * (token % 8) + token / 16 * 2 + token / 8 % 2;
+        const unsigned both = first_plane[FIRST_PLANE + number / 2];
+        const float scale = kv_f16(number % 2 ? both >> 16 : both & 0xffffu) * Codebook<BITS>::UNIT;
+        scales[own] = own < valid ? scale : 0.0f;
     }
 
     // The fragment of word i.
@@ -120,13 +169,13 @@ private:
     template <unsigned COUNT>
     KV_FN void read(const unsigned *from, unsigned (&to)[COUNT]) {
         if constexpr (COUNT == 4) {
-            const uint4 x = load16(from);
+            const uint4 x = From::words4(from);
             to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
         } else if constexpr (COUNT == 2) {
-            const uint2 x = load8(from);
+            const uint2 x = From::words2(from);
             to[0] = x.x, to[1] = x.y;
         } else {
-            to[0] = __ldg(from);
+            to[0] = From::word(from);
         }
     }
 };
@@ -183,6 +232,50 @@ struct CodeKeys {
         const float2 x = page.scales(m);
         return make_float2(x.x * Codebook<BITS>::UNIT, x.y * Codebook<BITS>::UNIT);
     }
+
+    using Halves = F16Product;
+    using Raw = CodePage<BITS, DIM, TOKENS, FromShared>;
+    static constexpr bool SCALED = true, EXACT = true;
+    template <unsigned>
+    static constexpr unsigned RAW_OF = Raw::RAW;
+
+    template <unsigned RUN, unsigned PITCH>
+    KV_FN void bring(unsigned to, const unsigned *page, unsigned first, unsigned) {
+        Raw::bring(to, page, first);
+    }
+
+    // A thread takes two words: of sixteen channels of two tokens each.
+    template <unsigned RUN, unsigned PITCH>
+    KV_FN void spread(const uint4 *raw, uint4 *panel, float *scales, unsigned first, unsigned valid) {
+        constexpr unsigned ROWS_OF_UNITS = RUN / 2, FULL = DIM / 128 * 8 * ROWS_OF_UNITS;
+        Raw page;
+        page.template open_raw<RUN>(raw, scales, first, valid);
+        share<DIM / 16 * ROWS_OF_UNITS, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
+            const unsigned row = i % ROWS_OF_UNITS, rest = i / ROWS_OF_UNITS, t = rest % 4;
+            const unsigned j = first % Page::P / 2 + row;
+            // Every four groups of units are 32 * 2 channels.
+            const unsigned h = i < FULL ? rest / 4 % 2 : 0u;
+            uint4 *to = panel + (rest / 4 * 8 + t) * PITCH + row / 8 * 16 + row % 8;
+            typename Raw::template Unit<2> pair;
+            if (DIM % 128 == 0 || i < FULL) {
+                pair = page.template load_pair<4, J>(rest / 8 * 16 * J, t, j, h);
+            } else {
+                pair = page.template load_pair<2, J>(DIM / 128 * 16 * J, t, j, h);
+            }
+#pragma unroll
+            for (unsigned word = 0; word < 2; ++word) {
+                unsigned a[4];
+                Raw::template fragment<2>(pair, word, a);
+#pragma unroll
+                for (unsigned other = 0; other < 2; ++other) {
+                    const unsigned low = a[other] ^ 0x80808080u, high = a[2 + other] ^ 0x80808080u;
+                    to[word * 4 * PITCH + other * 8] =
+                        make_uint4(f16_of_bytes(low, 0x4140u), f16_of_bytes(low, 0x4342u), f16_of_bytes(high, 0x4140u),
+                                   f16_of_bytes(high, 0x4342u));
+                }
+            }
+        });
+    }
 };
 
 // Values. Lane 4g + t reads four channels of tokens 2t, 2t + 1, 2t + 8 and 2t + 9 of each 16; weights have the scales.
@@ -237,5 +330,66 @@ struct CodeValues {
 #pragma unroll
             for (unsigned n = 0; n < NT; ++n) weights.multiply(sums[i / (TILES / 2)][n], a, i % (TILES / 2), n);
         }
+    }
+
+    using Halves = F16Product;
+    using Raw = CodePage<BITS, DIM, TOKENS, FromShared>;
+    static constexpr bool SCALED = true, EXACT = true;
+    template <unsigned>
+    static constexpr unsigned RAW_OF = Raw::RAW;
+
+    template <unsigned RUN, unsigned PITCH>
+    KV_FN void bring(unsigned to, const unsigned *page, unsigned first, unsigned) {
+        Raw::bring(to, page, first);
+    }
+
+    // A thread takes four channels of eight tokens of every 32.
+    template <unsigned RUN, unsigned PITCH>
+    KV_FN void spread(const uint4 *raw, uint4 *panel, float *scales, unsigned first, unsigned valid) {
+        constexpr unsigned TILES = Page::P / 16, FULL = DIM / 128 * 128;
+        Raw page;
+        page.template open_raw<RUN>(raw, scales, first, valid);
+        share<DIM, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
+            typename Raw::template Unit<TILES> unit;
+            unsigned t, channel;
+            // Where units of neighbouring channels stand in the same banks, lanes take other tokens.
+            constexpr bool SAME_BANKS = PITCH % 8 == 0;
+            if (DIM % 128 == 0 || i < FULL) {
+                const unsigned j = SAME_BANKS ? i / 4 % 4 * 8 + i / 16 % 8 : i % 32;
+                t = SAME_BANKS ? i % 4 : i / 32 % 4;
+                channel = i / 128 * 128 + j % 8 * 16 + j / 8 * 4;
+                unit = page.template load<TILES, 32>(i / 128 * 128 * TILES, t, j);
+            } else {
+                const unsigned j = SAME_BANKS ? i / 4 % 4 * 4 + i / 16 % 4 : i % 16;
+                t = SAME_BANKS ? i % 4 : (i - FULL) / 16;
+                channel = FULL + j % 4 * 16 + j / 4 * 4;
+                unit = page.template load<TILES, 16>(DIM / 128 * 128 * TILES, t, j);
+            }
+            uint2 *to = (uint2 *)(panel + channel / 8 * PITCH + 2 * t) + channel / 4 % 2;
+#pragma unroll
+            for (unsigned k = 0; k < RUN / 32; ++k) {
+                const unsigned word = first % Page::P / 32 + k;
+                unsigned a[4], b[4];
+                if (RUN == Page::P || word == 0) {
+                    Raw::template fragment<TILES>(unit, RUN == Page::P ? k : 0, a);
+                    Raw::template fragment<TILES>(unit, TILES / 2 + (RUN == Page::P ? k : 0), b);
+                } else {
+                    Raw::template fragment<TILES>(unit, TILES / 2 - 1, a);
+                    Raw::template fragment<TILES>(unit, TILES - 1, b);
+                }
+#pragma unroll
+                for (unsigned x = 0; x < 4; ++x) a[x] ^= 0x80808080u, b[x] ^= 0x80808080u;
+                // Tokens 2t, 2t + 1, 2t + 8 and 2t + 9 of 16.
+#pragma unroll
+                for (unsigned x = 0; x < 8; ++x) {
+                    const unsigned half = x / 4, selector = x / 2 % 2 ? 0x7362u : 0x5140u;
+                    const unsigned low = bytes_of(a[2 * half], a[2 * half + 1], selector);
+                    const unsigned high = bytes_of(b[2 * half], b[2 * half + 1], selector);
+                    const unsigned one = x % 2 ? 0x4342u : 0x4140u;
+                    to[2 * (32 * k + 16 * half + x / 2 % 2 * 8 + x % 2)] =
+                        make_uint2(f16_of_bytes(low, one), f16_of_bytes(high, one));
+                }
+            }
+        });
     }
 };

@@ -18,6 +18,22 @@ KV_FN uint2 f16_of_e4m3(unsigned codes) {
     return x;
 }
 
+// Sixteen channels of a token to a panel.
+template <unsigned PITCH>
+KV_FN void spread_codes(uint4 codes, uint4 *to, bool there) {
+    const uint2 x = f16_of_e4m3(codes.x), y = f16_of_e4m3(codes.y);
+    const uint2 z = f16_of_e4m3(codes.z), w = f16_of_e4m3(codes.w);
+    to[0] = there ? make_uint4(x.x, x.y, y.x, y.y) : make_uint4(0u, 0u, 0u, 0u);
+    to[PITCH] = there ? make_uint4(z.x, z.y, w.x, w.y) : make_uint4(0u, 0u, 0u, 0u);
+}
+
+// A page's scale as its tokens' factors.
+template <unsigned RUN>
+KV_FN void spread_scale(const uint4 *from, float *scales, unsigned valid) {
+    const unsigned token = threadIdx.x % BRINGERS;
+    if (token < RUN) scales[token] = token < valid ? *(const float *)from : 0.0f;
+}
+
 // Keys: byte ((C/16)*P + T)*16 + C%16. Lane 4g + t reads sixteen channels of tokens g and g + 8: four products.
 template <unsigned DIM, unsigned TOKENS>
 struct Fp8Keys {
@@ -64,6 +80,30 @@ struct Fp8Keys {
     }
 
     KV_METHOD float2 scales(unsigned) const { return make_float2(page_scale, page_scale); }
+
+    using Halves = F16Product;
+    static constexpr bool SCALED = true, EXACT = false;
+    template <unsigned RUN>
+    static constexpr unsigned CODES = DIM / 16 * RUN;
+    template <unsigned RUN>
+    static constexpr unsigned RAW_OF = CODES<RUN> + 1;
+
+    template <unsigned RUN, unsigned PITCH>
+    KV_FN void bring(unsigned to, const unsigned *page, unsigned first, unsigned) {
+        share<CODES<RUN>, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
+            copy16(to + i * 16, page + (i / RUN * TOKENS + first + i % RUN) * 4, true);
+        });
+        if (threadIdx.x % BRINGERS == 0) copy4(to + CODES<RUN> * 16, page + DIM / 4 * TOKENS);
+    }
+
+    template <unsigned RUN, unsigned PITCH>
+    KV_FN void spread(const uint4 *raw, uint4 *panel, float *scales, unsigned, unsigned valid) {
+        share<CODES<RUN>, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
+            const unsigned token = i % RUN;
+            spread_codes<PITCH>(raw[i], panel + i / RUN * 2 * PITCH + token, token < valid);
+        });
+        spread_scale<RUN>(raw + CODES<RUN>, scales, valid);
+    }
 };
 
 // Values: byte T*D + C. Lane 4g + t reads 4 * WORDS channels of tokens 2t, 2t + 1, 2t + 8 and 2t + 9.
@@ -133,5 +173,29 @@ struct Fp8Values {
                 for (unsigned n = 0; n < NT; ++n) weights.multiply(sums[block][n], a, m, n);
             }
         }
+    }
+
+    using Halves = F16Product;
+    static constexpr bool SCALED = true, EXACT = false;
+    // Raw tokens stand a unit further apart than they are long, in other banks.
+    static constexpr unsigned ROW = DIM / 16 + 1;
+    template <unsigned RUN>
+    static constexpr unsigned RAW_OF = ROW * RUN + 1;
+
+    template <unsigned RUN, unsigned PITCH>
+    KV_FN void bring(unsigned to, const unsigned *page, unsigned first, unsigned) {
+        share<DIM / 16 * RUN, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
+            copy16(to + (i / (DIM / 16) * ROW + i % (DIM / 16)) * 16, page + first * (DIM / 4) + i * 4, true);
+        });
+        if (threadIdx.x % BRINGERS == 0) copy4(to + ROW * RUN * 16, page + DIM / 4 * TOKENS);
+    }
+
+    template <unsigned RUN, unsigned PITCH>
+    KV_FN void spread(const uint4 *raw, uint4 *panel, float *scales, unsigned, unsigned valid) {
+        share<DIM / 16 * RUN, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
+            const unsigned token = i % RUN, chunk = i / RUN;
+            spread_codes<PITCH>(raw[token * ROW + chunk], panel + chunk * 2 * PITCH + token, token < valid);
+        });
+        spread_scale<RUN>(raw + ROW * RUN, scales, valid);
     }
 };

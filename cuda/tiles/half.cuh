@@ -54,6 +54,19 @@ struct HalfKeys {
     }
 
     KV_METHOD float2 scales(unsigned) const { return make_float2(1.0f, 1.0f); }
+
+    using Halves = PRODUCT;
+    static constexpr bool SCALED = false, EXACT = false;
+    template <unsigned>
+    static constexpr unsigned RAW_OF = 0;
+
+    template <unsigned RUN, unsigned PITCH>
+    KV_FN void bring(unsigned to, const unsigned *page, unsigned first, unsigned valid) {
+        share<DIM / 8 * RUN, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
+            const unsigned token = i % RUN, chunk = i / RUN;
+            copy16(to + (chunk * PITCH + token) * 16, page + (chunk * TOKENS + first + token) * 4, token < valid);
+        });
+    }
 };
 
 // Values: byte 2(T*D + C). Lane 4g + t reads eight channels of tokens 2t, 2t + 1, 2t + 8 and 2t + 9.
@@ -118,5 +131,19 @@ struct HalfValues {
                 for (unsigned n = 0; n < NT; ++n) weights.multiply(sums[block][n], a, m, n);
             }
         }
+    }
+
+    using Halves = PRODUCT;
+    static constexpr bool SCALED = false, EXACT = false;
+    template <unsigned>
+    static constexpr unsigned RAW_OF = 0;
+
+    // Eight lanes take as many units of a token: memory is asked by 128 bytes, and PITCH puts the units in other banks.
+    template <unsigned RUN, unsigned PITCH>
+    KV_FN void bring(unsigned to, const unsigned *page, unsigned first, unsigned valid) {
+        share<DIM / 8 * RUN, BRINGERS>(threadIdx.x % BRINGERS, [&](unsigned i) {
+            const unsigned chunk = i % (DIM / 8), token = i / (DIM / 8);
+            copy16(to + (chunk * PITCH + token) * 16, page + (first + token) * (DIM / 2) + chunk * 4, token < valid);
+        });
     }
 };

@@ -142,6 +142,8 @@ pub struct CudaText {
     pub serves: fn(&Specialisation) -> bool,
     /// Threads of a block, which is what `WORKGROUP` is there.
     pub threads: fn(&Specialisation) -> u32,
+    /// Bytes of shared memory that a launch asks for, beside what the text declares.
+    pub shared_bytes: fn(&Specialisation) -> u32,
     /// Whether it may begin before the kernel ahead of it has ended, by the rules of `cuda/lib/launch.cuh`: it waits for
     /// that one by itself, at its end where `params.beside` says that it need not wait at its beginning.
     pub overlaps: bool,

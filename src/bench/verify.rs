@@ -7,6 +7,7 @@ use crate::engine::{Engine, EngineOptions, Input, Output, SeqRows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::tier::Tier;
 use crate::shape::{PageGeometry, Side};
+use std::collections::BTreeSet;
 
 /// Errors of one sequence's output, relative to its root mean square.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,7 +20,7 @@ pub struct Quality {
     pub worst_of_cpu: Option<f64>,
 }
 
-/// Worst error that another backend's kernels may have against the CPU's, in f32 and where decode multiplies in f16.
+/// Worst error that another backend's kernels may have against the CPU's, in f32 and where it multiplies in f16.
 const OF_CPU: [f64; 2] = [1e-3, 2e-2];
 /// Root mean square error of the output against exact values, for pages of one format on these Gaussian-like data: half
 /// as much again as the built-in formats were seen to have (8 query heads of 64 or 32 of 128, 700 to 32,768 tokens).
@@ -44,7 +45,7 @@ fn multiplies_in_half(bench: &AttentionBench, caps: &Caps, format: &str) -> bool
     codec.is_ok_and(|codec| Tier::of(caps).in_half(codec.as_ref()))
 }
 
-/// Compares `out`, `[rows][query heads][v_dim]`, of which the first sequence's last row is looked at.
+/// Compares `out`, `[rows][query heads][v_dim]`, of which the first sequence's first, middle and last rows are looked at.
 pub(super) fn check(bench: &AttentionBench, caps: &Caps, out: &[f32]) -> Result<Quality> {
     let group = &bench.shape.groups[0];
     let rows = match bench.work {
@@ -52,19 +53,28 @@ pub(super) fn check(bench: &AttentionBench, caps: &Caps, out: &[f32]) -> Result<
         Work::Prefill { rows } => rows,
     };
     let width = group.q_heads * group.v_dim;
-    let last = &out[(rows as usize - 1) * width..rows as usize * width];
-    let exact = exact(bench, bench.context + rows - 1);
-    let (worst_of_exact, rms_of_exact) = errors(last, &exact);
+    let sampled: BTreeSet<u32> = [0, rows / 2, rows - 1].into();
+    let of_row = |row: u32| &out[row as usize * width..(row as usize + 1) * width];
+    let (mut worst_of_exact, mut rms_of_exact) = (0.0, 0.0);
+    for &row in &sampled {
+        let (worst, rms) = errors(of_row(row), &exact(bench, bench.context + row));
+        (worst_of_exact, rms_of_exact) = (greater(worst_of_exact, worst), greater(rms_of_exact, rms));
+    }
     let worst_of_cpu = match caps.kind {
         BackendKind::Cpu => None,
         _ => {
-            let same: Vec<f64> = on_cpu(bench, rows)?.into_iter().map(f64::from).collect();
-            Some(errors(last, &same).0)
+            let mut worst = 0.0;
+            for (row, same) in on_cpu(bench, &sampled)? {
+                let same: Vec<f64> = same.into_iter().map(f64::from).collect();
+                worst = greater(worst, errors(of_row(row), &same).0);
+            }
+            Some(worst)
         }
     };
     let formats = bench.formats();
     let limit = formats.iter().map(|format| limit_of_exact(format)).fold(0.0, f64::max);
-    let half = bench.work == Work::Decode && formats.iter().any(|format| multiplies_in_half(bench, caps, format));
+    let in_half = bench.work == Work::Decode || Tier::of(caps).tiles;
+    let half = in_half && formats.iter().any(|format| multiplies_in_half(bench, caps, format));
     let of_cpu = OF_CPU[usize::from(half)];
     // Asked so that NaN is wrong.
     let right = rms_of_exact < limit && worst_of_cpu.is_none_or(|worst| worst < of_cpu);
@@ -86,9 +96,13 @@ pub(super) fn check(bench: &AttentionBench, caps: &Caps, out: &[f32]) -> Result<
 fn errors(got: &[f32], wanted: &[f64]) -> (f64, f64) {
     let size = (wanted.iter().map(|x| x * x).sum::<f64>() / wanted.len() as f64).sqrt();
     let differences: Vec<f64> = got.iter().zip(wanted).map(|(&g, w)| (f64::from(g) - w).abs() / size).collect();
-    // A fold that keeps NaN, unlike f64::max.
-    let worst = differences.iter().fold(0.0, |a: f64, &b| if b <= a { a } else { b });
+    let worst = differences.iter().copied().fold(0.0, greater);
     (worst, (differences.iter().map(|d| d * d).sum::<f64>() / differences.len() as f64).sqrt())
+}
+
+/// The greater of two, NaN if `b` is, unlike `f64::max`.
+fn greater(a: f64, b: f64) -> f64 {
+    if b <= a { a } else { b }
 }
 
 /// Attention of the first sequence's row at `position` over its exact rows, `[query heads][v_dim]`.
@@ -120,8 +134,9 @@ fn exact(bench: &AttentionBench, position: u32) -> Vec<f64> {
     out
 }
 
-/// The last row's output of the first sequence on the CPU backend, over pages made the same way.
-fn on_cpu(bench: &AttentionBench, rows: u32) -> Result<Vec<f32>> {
+/// Outputs of `sampled` new rows of the first sequence on the CPU backend, over pages made the same way: each row attends
+/// alone, behind those before it.
+fn on_cpu(bench: &AttentionBench, sampled: &BTreeSet<u32>) -> Result<Vec<(u32, Vec<f32>)>> {
     let mut shape = bench.shape.clone();
     let group = &mut shape.groups[0];
     group.layers.truncate(1);
@@ -144,13 +159,27 @@ fn on_cpu(bench: &AttentionBench, rows: u32) -> Result<Vec<f32>> {
     for _ in 0..3 {
         engine.begin_step(&[SeqRows { seq, rows: 0, committed: true }])?.finish()?;
     }
-    let places: Vec<(u32, u32)> = (0..rows).map(|r| (0, bench.context + r)).collect();
-    let (k, v) = (data::rows(Kind::K, &places, kw), data::rows(Kind::V, &places, vw));
-    let q = data::rows(Kind::Q, &places, qw);
-    let mut out = vec![f32::NAN; rows as usize * group.q_heads * group.v_dim];
-    let mut step = engine.begin_step(&[SeqRows { seq, rows, committed: false }])?;
-    step.append(layer, Input::Host(&k), Input::Host(&v))?;
-    step.attend(layer, Input::Host(&q), Output::Host(&mut out))?;
-    step.finish()?;
-    Ok(out.split_off((rows as usize - 1) * group.q_heads * group.v_dim))
+    let (mut outputs, mut held) = (Vec::new(), 0);
+    let input = |first: u32, rows: u32| {
+        let places: Vec<(u32, u32)> = (first..first + rows).map(|r| (0, bench.context + r)).collect();
+        (places.clone(), data::rows(Kind::K, &places, kw), data::rows(Kind::V, &places, vw))
+    };
+    for &row in sampled {
+        if row > held {
+            let (_, k, v) = input(held, row - held);
+            let mut step = engine.begin_step(&[SeqRows { seq, rows: row - held, committed: false }])?;
+            step.append(layer, Input::Host(&k), Input::Host(&v))?;
+            step.finish()?;
+        }
+        let (places, k, v) = input(row, 1);
+        let q = data::rows(Kind::Q, &places, qw);
+        let mut out = vec![f32::NAN; group.q_heads * group.v_dim];
+        let mut step = engine.begin_step(&[SeqRows { seq, rows: 1, committed: false }])?;
+        step.append(layer, Input::Host(&k), Input::Host(&v))?;
+        step.attend(layer, Input::Host(&q), Output::Host(&mut out))?;
+        step.finish()?;
+        outputs.push((row, out));
+        held = row + 1;
+    }
+    Ok(outputs)
 }

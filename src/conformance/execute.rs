@@ -73,7 +73,7 @@ impl Built {
         let any_half = || self.k_slabs.values().chain(self.v_slabs.values()).any(half);
         match caps.kind {
             BackendKind::Cpu => CPU_TOLERANCE,
-            _ if self.case.kernel == Kernel::Decode && any_half() => HALF_TOLERANCE,
+            _ if (self.case.kernel == Kernel::Decode || tier.tiles) && any_half() => HALF_TOLERANCE,
             _ => GPU_TOLERANCE,
         }
     }
@@ -156,7 +156,7 @@ impl Built {
             let tile = case.row_tile.next_power_of_two();
             let spec = match case.kernel {
                 Kernel::Decode => decode::specialise(&shape, k, v, tile, Tier::of(backend.caps()), case.workgroup)?,
-                Kernel::Prefill => prefill::specialise(&shape, k, v, tile, case.workgroup)?,
+                Kernel::Prefill => prefill::specialise(&shape, k, v, tile, Tier::of(backend.caps()), case.workgroup)?,
             };
             recording.dispatch(attention::dispatch(backend.prepare(&spec)?, &buffers, further, &args));
         }

@@ -4,8 +4,9 @@ use super::storage::Group;
 use crate::backend::{Backend, BackendKind, Caps, PipelineId, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
+use crate::kernel::attention::AttentionShape;
 use crate::kernel::tier::Tier;
-use crate::kernel::{self, append, convert, copy_slots, decode, mean, merge, prefill, query};
+use crate::kernel::{self, append, convert, copy_slots, decode, mean, merge, prefill, prefill_tiles, query};
 use crate::shape::Side;
 
 /// What a pipeline of a group is for.
@@ -24,10 +25,12 @@ pub(super) enum Key {
     CopyRecords,
 }
 
-/// Rows of a prefill tile: what a kernel's workgroup memory (or a core's cache) can serve at once.
-pub(crate) fn tile_rows(kind: BackendKind) -> u32 {
-    match kind {
+/// Rows of a prefill tile: what a kernel's workgroup memory (or a core's cache) can serve at once; with tensor cores, what
+/// fills their block.
+pub(crate) fn tile_rows(caps: &Caps, shape: &AttentionShape) -> u32 {
+    match caps.kind {
         BackendKind::Cpu => 64,
+        _ if Tier::of(caps).tiles => prefill_tiles::rows(shape) as u32,
         _ => 16,
     }
 }
@@ -65,7 +68,8 @@ impl Group {
                 &self.attention,
                 self.codec(k, kf)?,
                 self.codec(v, vf)?,
-                tile_rows(caps.kind) as usize,
+                tile_rows(caps, &self.attention) as usize,
+                Tier::of(caps),
                 attending,
             ),
             Key::Merge => merge::specialise(&self.attention, self.bases.v, self.has_sinks, WORKGROUP),

@@ -154,7 +154,7 @@ impl Engine {
             window: group.window,
             target_items: caps.target_workgroups as usize,
             wave_items: caps.multiprocessors.unwrap_or(0) as usize,
-            tile_rows: super::pipelines::tile_rows(caps.kind),
+            tile_rows: super::pipelines::tile_rows(caps, &group.attention),
             max_partials: self.most_partials(group),
             max_rows: self.most_in_binding(group.attention.q_heads() * group.attention.query_floats()),
             page_items,

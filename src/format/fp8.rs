@@ -325,7 +325,14 @@ fn {p}_encode_page(base: u32, lid: u32) {
             Side::V if head_dim.is_multiple_of(128) => format!("Fp8Values<{head_dim}, {tokens}, CHUNK <= 4 ? 4 : 2>"),
             Side::V => format!("Fp8Values<{head_dim}, {tokens}, 2>"),
         };
-        takes(head_dim).then_some(Tiles { text: include_str!("../../cuda/tiles/fp8.cuh"), name, bytes: false })
+        // A scale; and of values a unit between tokens.
+        let token_bytes = head_dim + if self.layout.side == Side::V { 16 } else { 0 };
+        takes(head_dim).then_some(Tiles {
+            text: include_str!("../../cuda/tiles/fp8.cuh"),
+            name,
+            bytes: false,
+            raw_bytes: [16, token_bytes],
+        })
     }
 
     fn cuda(&self, prefix: &str) -> String {

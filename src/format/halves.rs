@@ -189,7 +189,12 @@ fn {p}_scale(base: u32, token: u32) -> f32 { return 1.0; }
             Side::K => format!("HalfKeys<{product}, {head_dim}, {tokens}>"),
             Side::V => format!("HalfValues<{product}, {head_dim}, {tokens}, {parts}>"),
         };
-        takes(head_dim).then_some(Tiles { text: include_str!("../../cuda/tiles/half.cuh"), name, bytes: false })
+        takes(head_dim).then_some(Tiles {
+            text: include_str!("../../cuda/tiles/half.cuh"),
+            name,
+            bytes: false,
+            raw_bytes: [0, 0],
+        })
     }
 
     fn cuda(&self, prefix: &str) -> String {

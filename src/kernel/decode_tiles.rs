@@ -40,6 +40,7 @@ pub static DECL: KernelDecl = KernelDecl {
         ),
         serves: |_| true,
         threads: |spec| spec.u32("WORKGROUP"),
+        shared_bytes: |_| 0,
         overlaps: true,
     }),
 };

@@ -53,6 +53,7 @@ pub static DECL: KernelDecl = KernelDecl {
         text: include_str!("../../cuda/merge.cu"),
         serves: |spec| !spec.flag("MAP") && spec.u32("V_DIM").is_multiple_of(4) && spec.u32("V_DIM") <= 512,
         threads: |_| 128,
+        shared_bytes: |_| 0,
         overlaps: true,
     }),
 };

@@ -28,6 +28,7 @@ pub mod partial;
 pub mod plane;
 mod prefetch;
 pub mod prefill;
+pub mod prefill_tiles;
 pub mod query;
 pub mod rms_norm;
 pub mod rope;

@@ -1,7 +1,8 @@
 //! Attention over pages for tiles of many query rows: a page is decoded once for all rows and heads.
 
 use super::attention::{self, AttentionArgs, AttentionBuffers, AttentionShape};
-use super::attention_cpu;
+use super::tier::Tier;
+use super::{attention_cpu, prefill_tiles};
 use crate::backend::{CodecUse, Dispatch, KernelDecl, PipelineId, Specialisation};
 use crate::error::Result;
 
@@ -22,7 +23,8 @@ const WHOLE: KernelDecl = KernelDecl {
 /// The same for pages of which a side is in two parts.
 pub static SPLIT: KernelDecl = KernelDecl { bindings: attention::SPLIT_BINDINGS, ..WHOLE };
 
-/// The kernel for items of up to rows (16 or 32 in WGSL, up to 64 on the CPU) of one sequence; the CPU ignores `workgroup`.
+/// The kernel for items of up to rows (16 or more in WGSL, up to 64 on the CPU) of one sequence; the CPU ignores `tier` and
+/// `workgroup`.
 ///
 /// # Errors
 /// `Shape` when a codec is for another page geometry than `shape`'s.
@@ -31,8 +33,12 @@ pub fn specialise(
     k: CodecUse,
     v: CodecUse,
     rows: usize,
+    tier: Tier,
     workgroup: u32,
 ) -> Result<Specialisation> {
+    if tier.tiles && prefill_tiles::fits(&k, &v) {
+        return prefill_tiles::specialise(shape, k, v, rows, tier);
+    }
     let decl = if attention::split(&k, &v) { &SPLIT } else { &DECL };
     let constants = attention::constants(decl, shape, &k, &v, rows, workgroup)?;
     Specialisation::new(decl, &constants, vec![k, v])

@@ -13,11 +13,13 @@ pub struct Tier {
     pub subgroup: u32,
     /// Tensor cores by CUDA's own text, for formats that have tiles.
     pub tiles: bool,
+    /// With `tiles`: products of warpgroups, which Hopper alone has.
+    pub warpgroups: bool,
 }
 
 impl Tier {
     /// WebGPU's defaults: what runs everywhere.
-    pub const FLOOR: Tier = Tier { f16: false, subgroup: 0, tiles: false };
+    pub const FLOOR: Tier = Tier { f16: false, subgroup: 0, tiles: false, warpgroups: false };
 
     /// What `caps` allows.
     pub fn of(caps: &Caps) -> Tier {
@@ -27,10 +29,12 @@ impl Tier {
             f16: caps.f16 && caps.kind != BackendKind::Cuda,
             subgroup: caps.played_subgroup.unwrap_or(own),
             tiles: caps.kind == BackendKind::Cuda && caps.f16,
+            warpgroups: caps.kind == BackendKind::Cuda && caps.features.iter().any(|feature| feature == "sm_90a"),
         }
     }
 
-    /// Whether decode attention over this side's pages multiplies in 16 bits, and so errs by more than sums in f32 do.
+    /// Whether attention over this side's pages multiplies in 16 bits, and so errs by more than sums in f32 do: decode's,
+    /// and with `tiles` prefill's too.
     pub fn in_half(&self, codec: &dyn Codec) -> bool {
         (self.tiles && codec.tiles().is_some()) || (self.f16 && codec.wgsl_units(codec.layout().side.as_str()).half)
     }

@@ -111,6 +111,9 @@ const ENOUGH_BYTES: u64 = 1 << 20;
 /// Items enough: those of 64 threads that fill such a card.
 const ENOUGH_ITEMS: usize = 1024;
 
+/// Items a multiprocessor of prefill attention that fills one: states of its many rows cost more than an uneven end.
+const PREFILL_WAVES: usize = 2;
+
 /// Splits lists into items that keep the backend busy.
 fn items(limits: &Limits, entries: &[Entry], source: &dyn PageSource, lists: &[List]) -> Vec<Item> {
     let states_per_entry = entries.iter().map(|e| e.rows as usize * limits.group).max().unwrap_or(1);
@@ -128,8 +131,13 @@ fn items(limits: &Limits, entries: &[Entry], source: &dyn PageSource, lists: &[L
         let enough = (ENOUGH_BYTES / source.class_bytes(*class).max(1)) as usize;
         let most = totals[class].div_ceil(target.min(ENOUGH_ITEMS));
         let pages_per_item = totals[class].div_ceil(target).max(enough.min(most));
-        let own = waves.get(class).filter(|_| matches!(entries[*entry].route, Route::Decode(_)));
-        let pages_per_item = own.copied().unwrap_or(pages_per_item);
+        let pages_per_item = match entries[*entry].route {
+            Route::Decode(_) => waves.get(class).copied().unwrap_or(pages_per_item),
+            Route::Prefill if source.wave_cost(*class).is_some() => {
+                totals[class].div_ceil((PREFILL_WAVES * limits.wave_items).clamp(1, most_items))
+            }
+            Route::Prefill => pages_per_item,
+        };
         let pages_per_item = pages_per_item.max(LEAST_TOKENS / limits.page_tokens).max(1);
         // Even shares: 33 pages at 32 an item are two items of 17 and 16, not of 32 and 1.
         let pages_per_item = if limits.page_items { 1 } else { pages_per_item };

@@ -106,7 +106,7 @@ fn attention(backend: &dyn Backend, formats: &FormatRegistry, names: &[&str]) ->
         window: false,
         softcap: false,
     };
-    let tile = tile_rows(backend.caps().kind) as usize;
+    let tile = tile_rows(backend.caps(), &shape) as usize;
     let codec = |name: &str, side| codec(formats, name, side, PAGE_TOKENS, HEAD_DIM);
     let words = summarise_box::words(HEAD_DIM) as u32;
     let place = PlanePlace { record_words: words, at: 0, words };
@@ -129,7 +129,7 @@ fn attention(backend: &dyn Backend, formats: &FormatRegistry, names: &[&str]) ->
         for rows in [1, 4] {
             specs.push(decode::specialise(&shape, k.clone(), v.clone(), rows, tier, WORKGROUP)?);
         }
-        specs.push(prefill::specialise(&shape, k.clone(), v.clone(), tile, WORKGROUP)?);
+        specs.push(prefill::specialise(&shape, k.clone(), v.clone(), tile, tier, WORKGROUP)?);
         if name != open {
             for (side, own) in [(Side::K, &k), (Side::V, &v)] {
                 specs.push(convert::specialise(codec(open, side)?, own.clone(), WORKGROUP)?);
@@ -214,8 +214,8 @@ fn compile(backend: &mut dyn Backend, k: CodecUse, v: CodecUse, page_tokens: usi
         window: false,
         softcap: false,
     };
-    let tile = tile_rows(backend.caps().kind) as usize;
-    backend.prepare(&decode::specialise(&shape, k.clone(), v.clone(), 1, Tier::of(backend.caps()), WORKGROUP)?)?;
-    backend.prepare(&prefill::specialise(&shape, k, v, tile, WORKGROUP)?)?;
+    let (tile, tier) = (tile_rows(backend.caps(), &shape) as usize, Tier::of(backend.caps()));
+    backend.prepare(&decode::specialise(&shape, k.clone(), v.clone(), 1, tier, WORKGROUP)?)?;
+    backend.prepare(&prefill::specialise(&shape, k, v, tile, tier, WORKGROUP)?)?;
     Ok(())
 }

@@ -13,6 +13,7 @@ pub const ENTRY: &str = "kvarto_kernel";
 /// What tiles of formats are written in.
 const PRODUCTS: &str = include_str!("../../../cuda/decode/products.cuh");
 const WEIGHTS: &str = include_str!("../../../cuda/decode/weights.cuh");
+const PANELS: &str = include_str!("../../../cuda/tiles/panels.cuh");
 
 /// How launches overlap.
 const LAUNCH: &str = include_str!("../../../cuda/lib/launch.cuh");
@@ -76,7 +77,7 @@ fn written(spec: &Specialisation, own: &CudaText) -> Result<Source> {
     text.push_str(CUDA_NUMBERS);
     tiles(spec, &mut text)?;
     text.push_str(own.text);
-    Ok(Source { text, threads, shared_bytes: 0, overlaps: own.overlaps })
+    Ok(Source { text, threads, shared_bytes: (own.shared_bytes)(spec), overlaps: own.overlaps })
 }
 
 /// The formats' tiles, each text once, and their names in the kernel.
@@ -97,6 +98,7 @@ fn tiles(spec: &Specialisation, text: &mut String) -> Result<()> {
     if !texts.is_empty() {
         text.push_str(PRODUCTS);
         text.push_str(WEIGHTS);
+        text.push_str(PANELS);
         texts.iter().for_each(|tiles| text.push_str(tiles));
         text.push_str(&names);
     }

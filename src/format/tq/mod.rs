@@ -171,7 +171,14 @@ impl<const N: usize> Codec for TqCodec<N> {
             Side::V => "Values",
         };
         let name = format!("Code{side}<{}, {head_dim}, {tokens}>", Self::BOOK.bits);
-        fits.then_some(Tiles { text: include_str!("../../../cuda/tiles/codes.cuh"), name, bytes: true })
+        // A sub-tile as it stands, whatever part of it is taken.
+        let sub_tile = tokens.min(64) * (head_dim * Self::BOOK.bits as usize / 8 + 2);
+        fits.then_some(Tiles {
+            text: include_str!("../../../cuda/tiles/codes.cuh"),
+            name,
+            bytes: true,
+            raw_bytes: [sub_tile, 0],
+        })
     }
 
     fn cuda(&self, prefix: &str) -> String {
