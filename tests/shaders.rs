@@ -8,6 +8,7 @@ use kvarto::backend::cuda::{Compiler, source};
 use kvarto::backend::{CodecUse, Specialisation};
 use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;
+use kvarto::kernel::decode_tuning::TensorCores;
 use kvarto::kernel::tier::Tier;
 use kvarto::kernel::{
     SideBases, SideBasis, append, convert, copy_slots, decode, decode_tiles, mean, merge, plane, prefill, query,
@@ -128,7 +129,7 @@ fn attention_specs() -> Vec<Specialisation> {
                 specs.push(decode(Tier::FLOOR).expect("decode"));
                 // Subgroups of any size: the device's (1), and those that workgroup memory plays.
                 let subgroup = [1, 8, 16, 32, 64, 128][(at + i * 3 + j) % 6];
-                specs.push(decode(Tier { f16: (i + j) % 3 > 0, subgroup, tiles: false }).expect("decode"));
+                specs.push(decode(Tier { f16: (i + j) % 3 > 0, subgroup, tiles: None }).expect("decode"));
                 if (at + j) % 2 == 0 || i == j {
                     specs.push(prefill::specialise(&shape(row), k2, v2, tile, workgroup).expect("prefill"));
                 }
@@ -153,7 +154,7 @@ fn split_specs() -> Vec<Specialisation> {
         let split = |i: usize| in_parts(codec("tq3n", sides[i].0, tokens, sides[i].1));
         let plain = |i: usize| codec(["f16", "tq2", "tq3"][at % 3], sides[i].0, tokens, sides[i].1);
         for (k, v) in [(split(0), split(1)), (split(0), plain(1)), (plain(0), split(1))] {
-            for tier in [Tier::FLOOR, Tier { f16: true, subgroup: [1, 8, 32][at % 3], tiles: false }] {
+            for tier in [Tier::FLOOR, Tier { f16: true, subgroup: [1, 8, 32][at % 3], tiles: None }] {
                 specs.push(
                     decode::specialise(&shape(row), k.clone(), v.clone(), rows, tier, workgroup).expect("decode"),
                 );
@@ -234,7 +235,7 @@ fn dawn_compiles_every_kernel() {
 
 /// Decode attention by tiles, which has no WGSL.
 fn tile_specs() -> Vec<Specialisation> {
-    let tier = Tier { tiles: true, ..Tier::FLOOR };
+    let tier = Tier { tiles: Some(TensorCores::MEASURED), ..Tier::FLOOR };
     let mut specs = Vec::new();
     for (i, k) in names().iter().enumerate() {
         for (j, v) in names().iter().enumerate() {

@@ -42,7 +42,7 @@ impl PageSource for Source<'_> {
     }
 
     fn fills(&self, class: Class) -> bool {
-        self.tier.tiles && self.group.has_tiles(class.k, class.v)
+        self.tier.tiles.is_some() && self.group.has_tiles(class.k, class.v)
     }
 
     fn reads(&self, question: &Question, page: usize) -> bool {

@@ -325,7 +325,8 @@ fn {p}_encode_page(base: u32, lid: u32) {
             Side::V if head_dim.is_multiple_of(128) => format!("Fp8Values<{head_dim}, {tokens}, CHUNK <= 4 ? 4 : 2>"),
             Side::V => format!("Fp8Values<{head_dim}, {tokens}, 2>"),
         };
-        takes(head_dim).then_some(Tiles { text: include_str!("../../cuda/tiles/fp8.cuh"), name, bytes: false })
+        let text = concat!(include_str!("../../cuda/tiles/fp8.cuh"), include_str!("../../cuda/tiles/e4m3.cuh"));
+        takes(head_dim).then_some(Tiles { text, name, bytes: false })
     }
 
     fn cuda(&self, prefix: &str) -> String {

@@ -1,5 +1,6 @@
 //! Which optional features of a device a kernel uses: the dispatcher's reading of the capability record.
 
+use super::decode_tuning::TensorCores;
 use crate::backend::{BackendKind, Caps};
 use crate::format::Codec;
 
@@ -12,12 +13,12 @@ pub struct Tier {
     /// two: by subgroups of that many threads that workgroup memory plays, so that a test can see any size.
     pub subgroup: u32,
     /// Tensor cores by CUDA's own text, for formats that have tiles.
-    pub tiles: bool,
+    pub tiles: Option<TensorCores>,
 }
 
 impl Tier {
     /// WebGPU's defaults: what runs everywhere.
-    pub const FLOOR: Tier = Tier { f16: false, subgroup: 0, tiles: false };
+    pub const FLOOR: Tier = Tier { f16: false, subgroup: 0, tiles: None };
 
     /// What `caps` allows.
     pub fn of(caps: &Caps) -> Tier {
@@ -26,12 +27,12 @@ impl Tier {
         Tier {
             f16: caps.f16 && caps.kind != BackendKind::Cuda,
             subgroup: caps.played_subgroup.unwrap_or(own),
-            tiles: caps.kind == BackendKind::Cuda && caps.f16,
+            tiles: (caps.kind == BackendKind::Cuda && caps.f16).then(|| TensorCores::of(caps)),
         }
     }
 
     /// Whether decode attention over this side's pages multiplies in 16 bits, and so errs by more than sums in f32 do.
     pub fn in_half(&self, codec: &dyn Codec) -> bool {
-        (self.tiles && codec.tiles().is_some()) || (self.f16 && codec.wgsl_units(codec.layout().side.as_str()).half)
+        (self.tiles.is_some() && codec.tiles().is_some()) || (self.f16 && codec.wgsl_units(codec.layout().side.as_str()).half)
     }
 }

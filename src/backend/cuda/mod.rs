@@ -10,6 +10,7 @@ mod driver;
 mod probe;
 mod read;
 mod source;
+mod standing;
 mod timing;
 mod translate;
 
@@ -17,3 +18,4 @@ pub use compile::{Compiler, compiles, compiles_for};
 pub use device::CudaBackend;
 pub use probe::{DeviceReport, best, device, devices};
 pub use source::{ENTRY, Source, source};
+pub use standing::Standing;
