@@ -18,6 +18,8 @@ mod models;
 #[path = "cli/profiles.rs"]
 mod profiles;
 mod support;
+#[path = "cli/suite.rs"]
+mod suite;
 #[path = "cli/terminal.rs"]
 mod terminal;
 #[path = "cli/text.rs"]

@@ -234,8 +234,8 @@ fn dawn_compiles_every_kernel() {
 }
 
 /// Decode attention by tiles, which has no WGSL.
-fn tile_specs() -> Vec<Specialisation> {
-    let tier = Tier { tiles: Some(TensorCores::MEASURED), ..Tier::FLOOR };
+fn tile_specs(cores: TensorCores) -> Vec<Specialisation> {
+    let tier = Tier { tiles: Some(cores), ..Tier::FLOOR };
     let mut specs = Vec::new();
     for (i, k) in names().iter().enumerate() {
         for (j, v) in names().iter().enumerate() {
@@ -261,7 +261,7 @@ fn cuda_runs_every_kernel_by_the_same_text() {
     let mut specs = other_specs();
     specs.extend(attention_specs());
     specs.retain(|spec| !native(spec));
-    specs.extend(tile_specs());
+    specs.extend(tile_specs(TensorCores::MEASURED));
     let floor = specs;
     let sources: Vec<_> = floor.iter().map(|spec| source(spec).unwrap_or_else(|e| panic!("{e}"))).collect();
     println!("{} sources", sources.len());
@@ -285,23 +285,24 @@ fn cuda_runs_every_kernel_by_the_same_text() {
 /// Own texts for every architecture that is served, whether or not there is such a card.
 #[test]
 fn cuda_texts_compile_for_every_architecture() {
-    let mut specs = tile_specs();
-    specs.extend(other_specs().into_iter().filter(|spec| spec.decl.cuda.is_some()));
+    let mut specs: Vec<_> = other_specs().into_iter().filter(|spec| spec.decl.cuda.is_some()).collect();
     let mut seen = std::collections::BTreeSet::new();
     // One of each pair of formats, in turn over the shapes, and merges in each basis.
     specs.retain(|spec| seen.insert(format!("{} {:?}", spec.decl.name, spec.codecs)));
     for (at, capability) in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)].into_iter().enumerate() {
+        let mut tuned = tile_specs(TensorCores::usual(capability));
+        tuned.retain(|spec| seen.insert(format!("{capability:?} {:?}", spec.codecs)));
         let compiler = Compiler::new(capability, None);
         if compiler.compiler().is_none() {
             return require_or_skip("nvrtc", "CUDA's run-time compiler (libnvrtc) is not found");
         }
-        for spec in specs.iter().skip(at % 2).step_by(2) {
+        for spec in specs.iter().chain(&tuned).skip(at % 2).step_by(2) {
             let source = source(spec).unwrap_or_else(|e| panic!("{e}"));
             let cubin = compiler.cubin(&source, spec.key()).unwrap_or_else(|e| panic!("{e}"));
             assert!(cubin.starts_with(b"\x7fELF"), "{} for {}", spec.key(), compiler.target());
         }
     }
-    println!("{} sources", specs.len());
+    println!("{} sources", seen.len());
 }
 
 /// Whether a text asks for more than WebGPU's defaults.
