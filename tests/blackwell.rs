@@ -1,9 +1,9 @@
 //! Blackwell without such a card: decode attention for sm_100a and sm_120a is assembled by NVRTC and the machine code
 //! looked into; and what products of e4m3 cost in quality, by their arithmetic on the CPU.
 
-mod support;
 #[path = "support/cubin.rs"]
 mod cubin;
+mod support;
 
 use cubin::{Cubin, HMMA, IMMA, QMMA, STL};
 use kvarto::backend::cuda::{Compiler, ENTRY, Standing, source};
@@ -166,10 +166,12 @@ fn errors(data: Data, tokens: usize, dim: usize, [queries, weights]: [u32; 2], s
     };
     let vectors = 16;
     let pages = |x: Vec<f32>| -> Vec<f32> {
-        x.chunks(64 * dim).flat_map(|page| {
-            let scale = page.iter().fold(0f32, |m, x| m.max(x.abs())) / 448.0;
-            page.iter().map(move |x| e4m3_decode_finite(e4m3_encode(x / scale)) * scale).collect::<Vec<_>>()
-        }).collect()
+        x.chunks(64 * dim)
+            .flat_map(|page| {
+                let scale = page.iter().fold(0f32, |m, x| m.max(x.abs())) / 448.0;
+                page.iter().map(move |x| e4m3_decode_finite(e4m3_encode(x / scale)) * scale).collect::<Vec<_>>()
+            })
+            .collect()
     };
     let (k, v) = (pages(draw(tokens * dim, data == Data::LoudKeys)), pages(draw(tokens * dim, false)));
     let q = draw(vectors * dim, data == Data::LoudQueries);
@@ -220,7 +222,10 @@ fn products_of_e4m3_pass_the_gate_in_parts() {
                     most = (most.0.max(largest), most.1.max(rms));
                 }
             }
-            println!("queries in {}, weights in {}: {data:?} worst {:.1e}, rms {:.1e}", parts[0], parts[1], most.0, most.1);
+            println!(
+                "queries in {}, weights in {}: {data:?} worst {:.1e}, rms {:.1e}",
+                parts[0], parts[1], most.0, most.1
+            );
             let all = worst.entry(parts).or_insert(0f64);
             *all = all.max(most.0);
         }

@@ -17,9 +17,9 @@ mod limits;
 mod models;
 #[path = "cli/profiles.rs"]
 mod profiles;
-mod support;
 #[path = "cli/suite.rs"]
 mod suite;
+mod support;
 #[path = "cli/terminal.rs"]
 mod terminal;
 #[path = "cli/text.rs"]

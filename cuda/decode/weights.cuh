@@ -39,11 +39,13 @@ struct HalfWeights {
 };
 
 // From numbers of two bytes to columns of bytes: of a vector's columns the even one takes the upper bytes, the odd one
-// the lower ones. A lane brings those of tokens g and g + 8, and gets 2t, 2t + 1, 2t + 8 and 2t + 9.
-KV_FN unsigned byte_columns(unsigned both, unsigned lane) {
+// the lower ones, by a lane's selector. It brings those of tokens g and g + 8, and gets 2t, 2t + 1, 2t + 8 and 2t + 9.
+KV_FN unsigned byte_columns(unsigned both, unsigned selector) {
     const unsigned own = transposed(both), other = __shfl_xor_sync(0xffffffffu, own, 4);
-    return bytes_of(own, other, lane / 4 % 2 ? 0x2064u : 0x7531u);
+    return bytes_of(own, other, selector);
 }
+
+KV_FN unsigned selector_of(unsigned lane) { return lane / 4 % 2 ? 0x2064u : 0x7531u; }
 
 // In e4m3 relative to the greatest weight of the step, in PARTS parts: 1 or 2.
 template <unsigned TILES, unsigned NT, unsigned PARTS>
@@ -55,6 +57,7 @@ struct E4m3Weights {
 
     // `greatest`: of each vector.
     KV_METHOD void set(const float (&p)[TILES][NT][2], const float (&greatest)[NT], unsigned lane) {
+        const unsigned selector = selector_of(lane);
 #pragma unroll
         for (unsigned n = 0; n < NT; ++n) {
             const float bound = fmaxf(greatest[n], 1e-30f), down = __fdividef(256.0f, bound);
@@ -68,7 +71,7 @@ struct E4m3Weights {
                     Product::take(upper, x, y);
                     lower = Product::codes(x, y);
                 }
-                columns[m][n] = byte_columns(bytes_of(lower, upper, 0x5140u), lane);
+                columns[m][n] = byte_columns(bytes_of(lower, upper, 0x5140u), selector);
             }
         }
     }
@@ -91,6 +94,7 @@ struct BytesWeights {
 
     // `greatest`: a bound of the weights of each vector, NaN where one of them is.
     KV_METHOD void set(const float (&p)[TILES][NT][2], const float (&greatest)[NT], unsigned lane) {
+        const unsigned selector = selector_of(lane);
 #pragma unroll
         for (unsigned n = 0; n < NT; ++n) {
             const float bound = max_or_nan(greatest[n], 1e-30f);
@@ -101,7 +105,7 @@ struct BytesWeights {
                 // 2^23 more, and the number stands in the lowest bits.
                 const unsigned x = __float_as_uint(fmaf(p[m][n][0], down, 8388608.0f));
                 const unsigned y = __float_as_uint(fmaf(p[m][n][1], down, 8388608.0f));
-                columns[m][n] = byte_columns(bytes_of(x, y, 0x5410u), lane);
+                columns[m][n] = byte_columns(bytes_of(x, y, 0x5410u), selector);
             }
         }
     }

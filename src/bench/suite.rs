@@ -87,11 +87,7 @@ impl Suite {
     pub fn named(name: &str) -> Result<&'static Suite> {
         SUITES.iter().find(|suite| suite.name == name).ok_or_else(|| {
             let names: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
-            Error::new(
-                ErrorKind::Usage,
-                format!("{name:?} is no suite"),
-                format!("suites: {}", names.join(", ")),
-            )
+            Error::new(ErrorKind::Usage, format!("{name:?} is no suite"), format!("suites: {}", names.join(", ")))
         })
     }
 

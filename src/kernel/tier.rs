@@ -33,6 +33,7 @@ impl Tier {
 
     /// Whether decode attention over this side's pages multiplies in 16 bits, and so errs by more than sums in f32 do.
     pub fn in_half(&self, codec: &dyn Codec) -> bool {
-        (self.tiles.is_some() && codec.tiles().is_some()) || (self.f16 && codec.wgsl_units(codec.layout().side.as_str()).half)
+        (self.tiles.is_some() && codec.tiles().is_some())
+            || (self.f16 && codec.wgsl_units(codec.layout().side.as_str()).half)
     }
 }

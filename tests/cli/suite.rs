@@ -6,7 +6,11 @@ use serde_json::Value;
 #[test]
 fn names_are_listed_and_a_dry_run_runs_nothing() {
     let said = run(kvarto(&["bench", "suite", "hopper"]));
-    assert!(said.code == Some(2) && said.err.contains("hopper") && said.err.contains("blackwell, decode"), "{}", said.err);
+    assert!(
+        said.code == Some(2) && said.err.contains("hopper") && said.err.contains("blackwell, decode"),
+        "{}",
+        said.err
+    );
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = kvarto(&["bench", "suite", "blackwell", "--backend", "cpu", "--dry-run"]);
     command.current_dir(folder.path());
@@ -30,8 +34,15 @@ fn a_suite_is_one_file_with_the_machine_and_every_row() {
     assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
     let text = std::fs::read_to_string(&path).expect("the file");
     let all: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!((&all["suite"], &all["passed"], &all["context_tokens"]), (&"blackwell".into(), &true.into(), &260.into()));
-    assert!(all["started"].as_str().is_some_and(|date| date.starts_with("20") && date.ends_with('Z')), "{}", all["started"]);
+    assert_eq!(
+        (&all["suite"], &all["passed"], &all["context_tokens"]),
+        (&"blackwell".into(), &true.into(), &260.into())
+    );
+    assert!(
+        all["started"].as_str().is_some_and(|date| date.starts_with("20") && date.ends_with('Z')),
+        "{}",
+        all["started"]
+    );
     assert!(all["finished"].as_str() >= all["started"].as_str());
     assert!(all["machine"]["adapter"].is_string() && all["machine"]["cores"].as_u64() > Some(0), "{}", all["machine"]);
     let rows = all["rows"].as_array().expect("rows");

@@ -28,6 +28,9 @@ pub struct SuiteFlags {
     /// List what would run, and run nothing
     #[arg(long)]
     dry_run: bool,
+    /// Only the parts whose line of --dry-run holds this: a trial, not the suite
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
     /// Tokens of each sequence, instead of the suite's own: a trial, not the suite
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     context: Option<u32>,
@@ -52,11 +55,13 @@ pub fn run(flags: &SuiteFlags) -> anyhow::Result<ExitCode> {
     let suite = Suite::named(&flags.name)?;
     let mut rows = suite.rows();
     rows.iter_mut().for_each(|row| row.context = flags.context.unwrap_or(row.context));
+    let only = |line: &str| flags.only.as_ref().is_none_or(|only| line.contains(only));
+    let line = |row: &Row| format!("{} ({}{})", row.id(), row.kv, with(row.e4m3));
+    rows.retain(|row| only(&line(row)));
+    let suites = |choice: bool| products(&suite.rows(), choice).into_iter().map(|e4m3| (suite_id(e4m3), e4m3));
     if flags.dry_run {
-        let mut text = String::new();
-        products(&rows, true).iter().for_each(|e4m3| drop(writeln!(text, "conformance --quick{}", with(*e4m3))));
-        rows.iter().for_each(|row| drop(writeln!(text, "{} ({}{})", row.id(), row.kv, with(row.e4m3))));
-        output::write(&text)?;
+        let lines = suites(true).map(|(id, _)| id).filter(|id| only(id)).chain(rows.iter().map(line));
+        output::write(&lines.map(|line| line + "\n").collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
     let wanted = flags.backend.wanted()?;
@@ -69,6 +74,7 @@ pub fn run(flags: &SuiteFlags) -> anyhow::Result<ExitCode> {
         "version": env!("CARGO_PKG_VERSION"),
         "suite": suite.name,
         "context_tokens": flags.context,
+        "only": flags.only,
         "repetitions": flags.repetitions,
         "started": utc(SystemTime::now()),
         "finished": Value::Null,
@@ -85,8 +91,7 @@ pub fn run(flags: &SuiteFlags) -> anyhow::Result<ExitCode> {
         }
         file.write(all)
     };
-    for e4m3 in products(&rows, caps.kind == BackendKind::Cuda) {
-        let id = format!("conformance --quick{}", with(e4m3));
+    for (id, e4m3) in suites(caps.kind == BackendKind::Cuda).filter(|(id, _)| only(id)) {
         let tested = open(&wanted, &flags.backend, e4m3)
             .map(|(mut backend, caps)| conformance::quick(&caps.title(), backend.as_mut()));
         note(&mut all, "conformance", &id, tested)?;
@@ -112,6 +117,10 @@ fn products(rows: &[Row], choice: bool) -> BTreeSet<Option<bool>> {
         all.remove(&None);
     }
     all
+}
+
+fn suite_id(e4m3: Option<bool>) -> String {
+    format!("conformance --quick{}", with(e4m3))
 }
 
 fn with(e4m3: Option<bool>) -> &'static str {
@@ -140,8 +149,7 @@ fn entry(id: &str, outcome: Result<(Value, bool)>, right: &mut bool) -> Value {
 }
 
 fn measure(row: &Row, flags: &SuiteFlags, wanted: &Wanted, software: bool) -> Result<(Value, bool)> {
-    let common =
-        CommonFlags { backend: flags.backend.clone(), trace: TraceFlags::default(), json: false, out: None };
+    let common = CommonFlags { backend: flags.backend.clone(), trace: TraceFlags::default(), json: false, out: None };
     let attention = AttentionFlags {
         shape: row.shape.into(),
         batch: row.batch,
@@ -153,8 +161,10 @@ fn measure(row: &Row, flags: &SuiteFlags, wanted: &Wanted, software: bool) -> Re
         page_items: false,
         common,
     };
-    let (json, _) = attention_on(&attention, Work::Decode, || open(wanted, &flags.backend, row.e4m3))
-        .map_err(|error| error.downcast::<Error>().unwrap_or_else(|e| Error::new(ErrorKind::Device, e.to_string(), "")))?;
+    let (json, _) =
+        attention_on(&attention, Work::Decode, || open(wanted, &flags.backend, row.e4m3)).map_err(|error| {
+            error.downcast::<Error>().unwrap_or_else(|e| Error::new(ErrorKind::Device, e.to_string(), ""))
+        })?;
     Ok((json, true))
 }
 

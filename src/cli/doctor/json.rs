@@ -15,9 +15,7 @@ pub fn of(all: &[Examined], no_cuda: Option<&Error>, standings: bool) -> Value {
         report["cuda"] = error(fault);
     }
     if standings {
-        let one = |((major, minor), standing): ((u32, u32), Standing)| {
-            json!({"capability": format!("{major}.{minor}"), "standing": standing.to_string()})
-        };
+        let one = |((major, minor), standing): ((u32, u32), Standing)| json!({"capability": format!("{major}.{minor}"), "standing": standing.to_string()});
         report["cuda_architectures"] = Standing::known().map(one).collect();
     }
     report
