@@ -213,11 +213,11 @@ fn errors(data: Data, tokens: usize, dim: usize, [queries, weights]: [u32; 2], s
 #[test]
 fn products_of_e4m3_pass_the_gate_in_parts() {
     let mut worst = std::collections::BTreeMap::new();
-    for parts in [[1, 1], [1, 2], [2, 1], [3, 1], [2, 2], E4M3_PARTS] {
+    for parts in [[1, 1], [2, 1], [3, 1], [2, 2], E4M3_PARTS] {
         for data in [Data::Normal, Data::LoudKeys, Data::LoudQueries, Data::HeavyTails] {
             let mut most = (0f64, 0f64);
             for (at, (tokens, dim)) in [(4, 64), (17, 128), (65, 64), (1000, 128), (4096, 64)].into_iter().enumerate() {
-                for turn in 0..4 {
+                for turn in 0..3 {
                     let (largest, rms) = errors(data, tokens, dim, parts, 10 * at as u64 + turn);
                     most = (most.0.max(largest), most.1.max(rms));
                 }
@@ -231,6 +231,6 @@ fn products_of_e4m3_pass_the_gate_in_parts() {
         }
     }
     assert!(worst[&E4M3_PARTS] < HALF_TOLERANCE / 3.0, "{worst:?}");
-    assert!([[1, 1], [1, 2], [2, 1], [3, 1]].iter().all(|parts| worst[parts] > 2.0 * HALF_TOLERANCE), "{worst:?}");
-    assert!(worst[&[2, 2]] > 3.0 * worst[&E4M3_PARTS], "{worst:?}");
+    assert!([[1, 1], [2, 1], [3, 1]].iter().all(|parts| worst[parts] > 2.0 * HALF_TOLERANCE), "{worst:?}");
+    assert!(worst[&[2, 2]] > HALF_TOLERANCE, "{worst:?}");
 }

@@ -10,10 +10,11 @@ use crate::error::{Error, ErrorKind, Result};
 /// The feature, in [`Caps::features`], of a device whose products take pages of e4m3 as they are.
 pub const E4M3_PRODUCTS: &str = "e4m3_products";
 
-/// Parts of a query and of a weight in products of e4m3, which has four digits. Against attention over the same pages in
-/// f64, as a share of the largest output, on data that are normal or have outliers (`tests/blackwell.rs`): queries in 1
-/// part err by up to 2e-1, in 2 by 7e-3, in 3 by 1e-3; [`crate::conformance::HALF_TOLERANCE`] is 5e-3. Weights in 1 part
-/// err by 2e-2 or more whatever the queries. Three parts cost what four would: products take them two at a time.
+/// Parts of a query and of a weight in products of e4m3, which has four digits. By their arithmetic, against attention
+/// over the same pages in f64 and as a share of the largest output, on data that are normal or have outliers
+/// (`tests/blackwell.rs`): queries in 1 part err by up to 3.5e-1, in 2 by 9e-3, in 3 by 6e-4, where
+/// [`crate::conformance::HALF_TOLERANCE`] is 5e-3; weights in 1 part by 2e-2 whatever the queries. Three parts cost what
+/// four would: a product takes two.
 pub const E4M3_PARTS: [u32; 2] = [3, 2];
 
 /// A kind of tensor cores: what [`super::tier::Tier`] knows of a device of CUDA's.
