@@ -81,8 +81,8 @@ fn capability(target: &str) -> Option<(u32, u32)> {
 struct Architecture {
     /// Compute capabilities from this one on, up to the next row's.
     from: (u32, u32),
-    /// Threads where four query vectors and heads of up to 128 leave a choice: both sides in the same kind of products,
-    /// and in two kinds. Warps go to four schedulers, so 256 have 255 registers each and 384 have 168.
+    /// Threads where four query vectors and heads of up to 128 leave a choice: both sides of one kind of pages, and of
+    /// two. Warps go to four schedulers, so 256 have 255 registers each and 384 have 168.
     threads: [u32; 2],
     /// Tiles of e4m3 keys asked for ahead.
     fp8_keys: u32,
@@ -182,7 +182,7 @@ impl Tuning {
             Reading::FewBits | Reading::FourBits => 2,
             _ => 1,
         };
-        let threads = if chunk == 4 && !wide { architecture.threads[usize::from(mixed)] } else { 256 };
+        let threads = if chunk == 4 && !wide { architecture.threads[usize::from(k != v)] } else { 256 };
         let parts = |side, parts| if cores.e4m3 && side == Reading::Fp8 { parts } else { 0 };
         Tuning {
             threads,
