@@ -98,7 +98,8 @@ kvarto_kernel(const uint4 *__restrict__ k_slab, const uint4 *__restrict__ v_slab
                 if (!ALWAYS_LOOK && !more) return;
                 step = of_lane(looked_up, more ? __ffs(steps) - 1 : 0);
                 steps &= steps - 1;
-                if (!more) return;
+                // Or the keys of a page that is there are asked for in vain.
+                if (!ALWAYS_ASK && !more) return;
                 open(keys, k_slab, step.k_slot, K_WORDS, step.token, lane);
 #pragma unroll
                 for (unsigned i = 0; i < K_AHEAD; ++i) ahead[i] = keys.load(i);

@@ -17,6 +17,8 @@ mod limits;
 mod models;
 #[path = "cli/profiles.rs"]
 mod profiles;
+#[path = "cli/suite.rs"]
+mod suite;
 mod support;
 #[path = "cli/terminal.rs"]
 mod terminal;

@@ -8,6 +8,7 @@ use kvarto::backend::cuda::{Compiler, source};
 use kvarto::backend::{CodecUse, Specialisation};
 use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;
+use kvarto::kernel::decode_tuning::TensorCores;
 use kvarto::kernel::tier::Tier;
 use kvarto::kernel::{
     SideBases, SideBasis, append, convert, copy_slots, decode, decode_tiles, mean, merge, plane, prefill,
@@ -233,9 +234,9 @@ fn dawn_compiles_every_kernel() {
     }
 }
 
-/// Attention by tiles, which has no WGSL; with products of warpgroups, Hopper's, too.
-fn tile_specs(warpgroups: bool) -> Vec<Specialisation> {
-    let tier = Tier { tiles: true, warpgroups, ..Tier::FLOOR };
+/// Attention by tiles, which has no WGSL.
+fn tile_specs(cores: TensorCores) -> Vec<Specialisation> {
+    let tier = Tier { tiles: Some(cores), ..Tier::FLOOR };
     let mut specs = Vec::new();
     for (i, k) in names().iter().enumerate() {
         for (j, v) in names().iter().enumerate() {
@@ -267,8 +268,10 @@ fn cuda_runs_every_kernel_by_the_same_text() {
     let mut specs = other_specs();
     specs.extend(attention_specs());
     specs.retain(|spec| !native(spec));
-    specs.extend(tile_specs(false));
-    specs.extend(tile_specs(true).into_iter().filter(|spec| std::ptr::eq(spec.decl, &prefill_tiles::WARPGROUPS)));
+    specs.extend(tile_specs(TensorCores::MEASURED));
+    // Prefill by products of warps, which Hopper has too.
+    let others = tile_specs(TensorCores::usual((8, 0)));
+    specs.extend(others.into_iter().filter(|spec| std::ptr::eq(spec.decl, &prefill_tiles::DECL)));
     let floor = specs;
     let sources: Vec<_> = floor.iter().map(|spec| source(spec).unwrap_or_else(|e| panic!("{e}"))).collect();
     println!("{} sources", sources.len());
@@ -294,15 +297,15 @@ fn cuda_runs_every_kernel_by_the_same_text() {
 fn cuda_texts_compile_for_every_architecture() {
     let merges: Vec<_> = other_specs().into_iter().filter(|spec| spec.decl.cuda.is_some()).collect();
     // One of each pair of formats, in turn over the shapes, and merges in each basis.
-    let some = |warpgroups: bool| {
+    let some = |cores: TensorCores| {
         let mut seen = std::collections::BTreeSet::new();
-        let mut specs = tile_specs(warpgroups);
+        let mut specs = tile_specs(cores);
         specs.extend(merges.iter().cloned());
         specs.retain(|spec| seen.insert(format!("{} {:?}", spec.decl.name, spec.codecs)));
         specs
     };
     for (at, capability) in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)].into_iter().enumerate() {
-        let specs = some(capability == (9, 0));
+        let specs = some(TensorCores::usual(capability));
         let compiler = Compiler::new(capability, None);
         if compiler.compiler().is_none() {
             return require_or_skip("nvrtc", "CUDA's run-time compiler (libnvrtc) is not found");

@@ -50,10 +50,10 @@ struct Queries {
             for (unsigned j = 0; j < Product::ELEMENTS; ++j) {
                 x[j] = elements[i][j] * down[i];
                 // Prepared queries are within 1, but for infinities and NaN.
-                unfit = unfit || (Product::BYTES ? !(fabsf(x[j]) <= 1.0f) : x[j] != x[j]);
+                unfit = unfit || (Product::FINITE ? !(fabsf(x[j]) <= 1.0f) : x[j] != x[j]);
             }
-            shared.queries[at] = Product::fragment(x, lane / 4);
-            // Whole numbers have neither: the vector's factor tells of them.
+            shared.queries[at] = Product::fragment(x, lane / 4 % 2 + 2 * (at / 32 / NT % Product::PASSES));
+            // Where products have neither, the vector's factor tells of them.
             if (unfit) shared.scales[at / 32 % NT * 4 + lane / 8] = __uint_as_float(0x7fc00000u);
         }
         __syncthreads();

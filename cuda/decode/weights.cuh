@@ -38,6 +38,53 @@ struct HalfWeights {
     KV_METHOD float factor(unsigned) const { return 1.0f; }
 };
 
+// From numbers of two bytes to columns of bytes: of a vector's columns the even one takes the upper bytes, the odd one
+// the lower ones, by a lane's selector. It brings those of tokens g and g + 8, and gets 2t, 2t + 1, 2t + 8 and 2t + 9.
+KV_FN unsigned byte_columns(unsigned both, unsigned selector) {
+    const unsigned own = transposed(both), other = __shfl_xor_sync(0xffffffffu, own, 4);
+    return bytes_of(own, other, selector);
+}
+
+KV_FN unsigned selector_of(unsigned lane) { return lane / 4 % 2 ? 0x2064u : 0x7531u; }
+
+// In e4m3 relative to the greatest weight of the step, in PARTS parts: 1 or 2.
+template <unsigned TILES, unsigned NT, unsigned PARTS>
+struct E4m3Weights {
+    using Sum = float;
+    using Product = E4m3Product<PARTS>;
+    unsigned columns[TILES][NT];
+    float units[NT];
+
+    // `greatest`: of each vector.
+    KV_METHOD void set(const float (&p)[TILES][NT][2], const float (&greatest)[NT], unsigned lane) {
+        const unsigned selector = selector_of(lane);
+#pragma unroll
+        for (unsigned n = 0; n < NT; ++n) {
+            const float bound = fmaxf(greatest[n], 1e-30f), down = __fdividef(256.0f, bound);
+            units[n] = bound * (1.0f / 256.0f);
+#pragma unroll
+            for (unsigned m = 0; m < TILES; ++m) {
+                float x = p[m][n][0] * down, y = p[m][n][1] * down;
+                const unsigned upper = Product::codes(x, y);
+                unsigned lower = 0u;
+                if constexpr (PARTS > 1) {
+                    Product::take(upper, x, y);
+                    lower = Product::codes(x, y);
+                }
+                columns[m][n] = byte_columns(bytes_of(lower, upper, 0x5140u), selector);
+            }
+        }
+    }
+
+    // Tiles 2k and 2k + 1, of which the last may not be there.
+    KV_METHOD void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned k, unsigned n) const {
+        Product::multiply(sum, a, columns[2 * k][n], 2 * k + 1 < TILES ? columns[2 * k + 1 < TILES ? 2 * k + 1 : 0][n] : 0u);
+    }
+
+    KV_FN float total(float even, float odd) { return even + odd; }
+    KV_METHOD float factor(unsigned n) const { return units[n]; }
+};
+
 // As whole numbers of 16 bits relative to the greatest weight of the step, in bytes.
 template <unsigned TILES, unsigned NT>
 struct BytesWeights {
@@ -47,7 +94,7 @@ struct BytesWeights {
 
     // `greatest`: a bound of the weights of each vector, NaN where one of them is.
     KV_METHOD void set(const float (&p)[TILES][NT][2], const float (&greatest)[NT], unsigned lane) {
-        const unsigned selector = lane / 4 % 2 ? 0x2064u : 0x7531u;
+        const unsigned selector = selector_of(lane);
 #pragma unroll
         for (unsigned n = 0; n < NT; ++n) {
             const float bound = max_or_nan(greatest[n], 1e-30f);
@@ -58,9 +105,7 @@ struct BytesWeights {
                 // 2^23 more, and the number stands in the lowest bits.
                 const unsigned x = __float_as_uint(fmaf(p[m][n][0], down, 8388608.0f));
                 const unsigned y = __float_as_uint(fmaf(p[m][n][1], down, 8388608.0f));
-                const unsigned own = transposed(bytes_of(x, y, 0x5410u));
-                const unsigned other = __shfl_xor_sync(0xffffffffu, own, 4);
-                columns[m][n] = bytes_of(own, other, selector);
+                columns[m][n] = byte_columns(bytes_of(x, y, 0x5410u), selector);
             }
         }
     }

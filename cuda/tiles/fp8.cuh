@@ -1,4 +1,5 @@
-// Pages of e4m3 codes as tiles of tensor-core products in f16, which holds every code exactly.
+// Pages of e4m3 codes as tiles of tensor-core products in f16, which holds every code exactly. tiles/e4m3.cuh has those
+// of products that take the codes as they are.
 
 // Four codes as f16: the lower two and the upper two.
 KV_FN uint2 f16_of_e4m3(unsigned codes) {
@@ -36,7 +37,7 @@ KV_FN void spread_scale(const uint4 *from, float *scales, unsigned valid) {
 
 // Keys: byte ((C/16)*P + T)*16 + C%16. Lane 4g + t reads sixteen channels of tokens g and g + 8: four products.
 template <unsigned DIM, unsigned TOKENS>
-struct Fp8Keys {
+struct Fp8KeysInHalves {
     using Product = F16Product;
     static constexpr unsigned STEPS = DIM / 16;
     const unsigned *at;
@@ -108,7 +109,7 @@ struct Fp8Keys {
 
 // Values: byte T*D + C. Lane 4g + t reads 4 * WORDS channels of tokens 2t, 2t + 1, 2t + 8 and 2t + 9.
 template <unsigned DIM, unsigned TOKENS, unsigned WORDS>
-struct Fp8Values {
+struct Fp8ValuesInHalves {
     static constexpr bool BYTES = false;
     static constexpr unsigned GROUPS = DIM / (32 * WORDS);
     static constexpr unsigned BLOCKS = 2 * WORDS;

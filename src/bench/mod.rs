@@ -9,6 +9,7 @@ mod data;
 #[cfg(feature = "model")]
 mod generation;
 mod mix;
+mod suite;
 mod verify;
 
 pub use attention::{AttentionBench, AttentionReport, Work};
@@ -16,6 +17,7 @@ pub use copy::copy_bytes_per_s;
 #[cfg(feature = "model")]
 pub use generation::{GenerationReport, check_depth, generation};
 pub use mix::{Mix, Share};
+pub use suite::{Row, Suite};
 pub use verify::Quality;
 
 /// Work ahead of the first time taken, on hardware: a card that idled runs at a fifth of its clock, and takes a second

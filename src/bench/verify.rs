@@ -73,7 +73,7 @@ pub(super) fn check(bench: &AttentionBench, caps: &Caps, out: &[f32]) -> Result<
     };
     let formats = bench.formats();
     let limit = formats.iter().map(|format| limit_of_exact(format)).fold(0.0, f64::max);
-    let in_half = bench.work == Work::Decode || Tier::of(caps).tiles;
+    let in_half = bench.work == Work::Decode || Tier::of(caps).tiles.is_some();
     let half = in_half && formats.iter().any(|format| multiplies_in_half(bench, caps, format));
     let of_cpu = OF_CPU[usize::from(half)];
     // Asked so that NaN is wrong.

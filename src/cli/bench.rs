@@ -1,6 +1,7 @@
 //! `kvarto bench`: attention over real pages and a model's generation, verified, then timed.
 
 mod report;
+mod suite;
 
 use super::backend::{self, BackendFlags, Chosen};
 use super::cache_flags::CacheFlags;
@@ -21,6 +22,8 @@ use kvarto::profile::Profile;
 use kvarto::shape::CacheShape;
 use kvarto::{Error, ErrorKind};
 use std::path::PathBuf;
+use std::process::ExitCode;
+use suite::SuiteFlags;
 
 /// Measure attention and generation.
 #[derive(Debug, Args)]
@@ -43,6 +46,8 @@ enum What {
     },
     /// A model's prefill to a depth, and single tokens from there on
     Generate(GenerateFlags),
+    /// A named list of decode benches, conformance first, in one file that can be sent in
+    Suite(Box<SuiteFlags>),
 }
 
 #[derive(Debug, Args)]
@@ -103,38 +108,43 @@ struct CommonFlags {
 }
 
 impl BenchCommand {
-    fn common(&self) -> &CommonFlags {
-        match &self.what {
-            What::Decode(flags) | What::Prefill { flags, .. } => &flags.common,
-            What::Generate(flags) => &flags.common,
-        }
-    }
-
     /// Whether the answer is wanted as JSON.
     pub fn json(&self) -> bool {
-        self.common().json
+        match &self.what {
+            What::Decode(flags) | What::Prefill { flags, .. } => flags.common.json,
+            What::Generate(flags) => flags.common.json,
+            What::Suite(flags) => flags.json,
+        }
     }
 }
 
-/// Runs the command.
-pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
-    let name = match &command.what {
-        What::Decode(_) => "decode",
-        What::Prefill { .. } => "prefill",
-        What::Generate(_) => "generate",
-    };
+/// Runs the command: 1 where a suite has failures.
+pub fn run(command: &BenchCommand) -> anyhow::Result<ExitCode> {
+    match &command.what {
+        What::Decode(flags) => one(&flags.common, "decode", || attention(flags, Work::Decode)),
+        What::Prefill { flags, rows } => {
+            one(&flags.common, "prefill", || attention(flags, Work::Prefill { rows: *rows }))
+        }
+        What::Generate(flags) => one(&flags.common, "generate", || generate(flags)),
+        What::Suite(flags) => suite::run(flags),
+    }
+}
+
+/// Runs one bench and writes what it gives, as JSON and as text.
+fn one(
+    common: &CommonFlags,
+    name: &str,
+    bench: impl FnOnce() -> anyhow::Result<(serde_json::Value, String)>,
+) -> anyhow::Result<ExitCode> {
     // Before anything is measured: what cannot be kept should not take minutes first.
-    let place = command.common().out.as_ref().map(|folder| report::Place::reserve(folder, name)).transpose()?;
-    let (json, text) = match &command.what {
-        What::Decode(flags) => attention(flags, Work::Decode)?,
-        What::Prefill { flags, rows } => attention(flags, Work::Prefill { rows: *rows })?,
-        What::Generate(flags) => generate(flags)?,
-    };
-    let written = output::write(&if command.json() { output::json(&json, true) } else { output::escaped_lines(&text) });
+    let place = common.out.as_ref().map(|folder| report::Place::reserve(folder, name)).transpose()?;
+    let (json, text) = bench()?;
+    let written = output::write(&if common.json { output::json(&json, true) } else { output::escaped_lines(&text) });
     if let Some(place) = place {
         say(&format!("kept in {}", place.keep(&json)?.display()));
     }
-    Ok(written?)
+    written?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Formats of the pages: one pair, or several by a hash.
@@ -172,6 +182,15 @@ fn layers(flags: &AttentionFlags, profile: &Profile, registry: &Registry) -> kva
 }
 
 fn attention(flags: &AttentionFlags, work: Work) -> anyhow::Result<(serde_json::Value, String)> {
+    attention_on(flags, work, || open(&flags.common))
+}
+
+/// On the backend that `open` gives, once the flags are known to be right.
+fn attention_on(
+    flags: &AttentionFlags,
+    work: Work,
+    open: impl FnOnce() -> kvarto::Result<(Box<dyn Backend>, Caps)>,
+) -> anyhow::Result<(serde_json::Value, String)> {
     let (profile, registry) = profile(&flags.cache, Registry::builtin())?;
     let shape = layers(flags, &profile, &registry)?;
     // A mix names its formats itself: the refusal is to be each one's own.
@@ -183,7 +202,7 @@ fn attention(flags: &AttentionFlags, work: Work) -> anyhow::Result<(serde_json::
         }
     }
     let trace = flags.common.trace.open(&EventFlags::default())?;
-    let (mut backend, caps) = open(&flags.common)?;
+    let (mut backend, caps) = open()?;
     let copy = copy_bytes_per_s(backend.as_mut(), if caps.software { 64 << 20 } else { 1 << 30 })?;
     let bench = AttentionBench {
         shape,

@@ -8,7 +8,7 @@ use kvarto::profile::{Draft, Profile, Setting};
 use kvarto::{Error, ErrorKind, Result};
 
 /// What the pages of a cache are like, and what becomes of them.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct CacheFlags {
     /// Formats of sealed pages: one for both sides, or k=FORMAT,v=FORMAT (f16 if not given); `bench decode` and
     /// `bench prefill` also take mix:fp8=0.31,tq3, which spreads several over the pages

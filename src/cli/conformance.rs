@@ -109,6 +109,13 @@ pub fn run(command: &ConformanceCommand) -> anyhow::Result<ExitCode> {
     Ok(if tested.iter().all(Tested::passed) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// The quick suite on an open backend: its report, and whether it passed.
+pub(super) fn quick(word: &str, backend: &mut dyn Backend) -> (serde_json::Value, bool) {
+    let start = Instant::now();
+    let tested = [suite(word, backend, &Options { quick: true, ..Options::default() })];
+    (report::json(&tested, true, start.elapsed()), tested.iter().all(Tested::passed))
+}
+
 /// The flag's line of help.
 fn one_backend() -> String {
     format!("One backend only, instead of the CPU and every adapter that serves: {}", backend::help())

@@ -6,8 +6,9 @@ mod text;
 use super::mask_flags::MaskFlags;
 use super::output;
 use clap::Args;
+use kvarto::backend::cuda::{self, Standing};
 use kvarto::backend::wgpu::OpenOptions;
-use kvarto::backend::{Adapter, Caps, cuda};
+use kvarto::backend::{Adapter, Caps};
 use kvarto::selftest::{self, FORMATS, HEAD_SIZES, KernelReport, SelfTest, Support, Verdict};
 use kvarto::{Error, ErrorKind, Result};
 use std::process::ExitCode;
@@ -47,6 +48,19 @@ impl Examined {
         self.adapter.refusal()
     }
 
+    /// What is known of a device of CUDA's beforehand.
+    fn standing(&self) -> Option<Standing> {
+        match &self.adapter {
+            Adapter::Cuda(report) => Some(Standing::of(report.capability)),
+            _ => None,
+        }
+    }
+
+    /// What is to be said of an architecture that no run is on record of.
+    fn doubt(&self) -> Option<String> {
+        self.standing().filter(|standing| *standing != Standing::Ran).map(|standing| standing.to_string())
+    }
+
     /// Whether everything that was tried passed; an adapter that is refused by name is no failure.
     fn passed(&self) -> bool {
         self.refusal().is_some() || (self.fault.is_none() && self.verdicts.iter().all(Verdict::passed))
@@ -70,10 +84,11 @@ pub fn run(command: &DoctorCommand) -> anyhow::Result<ExitCode> {
         None => cuda::best().err(),
         Some(_) => None,
     };
+    let everything = command.adapter.is_none();
     let out = match command.json {
-        true => output::json(&json::of(&examined, no_cuda.as_ref()), true),
+        true => output::json(&json::of(&examined, no_cuda.as_ref(), everything), true),
         // Names come from drivers.
-        false => output::escaped_lines(&text::of(&examined, no_cuda.as_ref())),
+        false => output::escaped_lines(&text::of(&examined, no_cuda.as_ref(), everything)),
     };
     output::write(&out)?;
     let passed = examined.iter().all(Examined::passed);
@@ -151,5 +166,53 @@ impl Examined {
         };
         self.formats = selftest::formats(backend.as_mut(), &HEAD_SIZES)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Examined, json, text};
+    use kvarto::backend::{Adapter, cuda};
+    use std::time::Duration;
+
+    /// A device of this capability, not looked at.
+    fn device(capability: (u32, u32)) -> Examined {
+        let adapter = Adapter::Cuda(cuda::DeviceReport {
+            index: 0,
+            name: "a card".into(),
+            capability,
+            driver: "13.0".into(),
+            memory_bytes: 1 << 34,
+            multiprocessors: 100,
+            shared_bytes: 101_376,
+            l2_bytes: 1 << 26,
+            integrated: false,
+            refusal: None,
+        });
+        Examined {
+            word: adapter.word(),
+            adapter,
+            caps: None,
+            fault: None,
+            kernels: Vec::new(),
+            formats: Vec::new(),
+            verdicts: Vec::new(),
+            time: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn cards_that_no_run_is_on_record_of_are_marked() {
+        for (capability, marked) in [((9, 0), false), ((10, 0), true), ((12, 0), true), ((12, 1), true)] {
+            let all = [device(capability)];
+            let told = text::of(&all, None, false);
+            let row = told.lines().find(|line| line.starts_with("cuda:0  ")).expect("the card's row");
+            assert_eq!(row.ends_with("assembled, not yet run on this hardware"), marked, "{told}");
+            let standing = &json::of(&all, None, true)["adapters"][0]["standing"];
+            assert_eq!(standing == "assembled, not yet run on this hardware", marked, "{standing}");
+            assert!(standing.is_string());
+        }
+        let told = text::of(&[], None, true);
+        assert!(told.contains("runs on record 9.0;") && told.contains("10.0, 10.3, 12.0, 12.1"), "{told}");
     }
 }

@@ -96,7 +96,7 @@ pub fn main() -> ExitCode {
         Command::Calibrate(command) => (command.json, calibrate::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Plan(command) => (command.json, plan::run(&command).map(|()| ExitCode::SUCCESS)),
         Command::Trace(command) => (command.json(), trace::run(&command)),
-        Command::Bench(command) => (command.json(), bench::run(&command).map(|()| ExitCode::SUCCESS)),
+        Command::Bench(command) => (command.json(), bench::run(&command)),
         Command::Eval(command) => (command.json(), eval::run(&command)),
         Command::Doctor(command) => (command.json, doctor::run(&command)),
         Command::Conformance(command) => (command.json, conformance::run(&command)),

@@ -73,7 +73,7 @@ impl Built {
         let any_half = || self.k_slabs.values().chain(self.v_slabs.values()).any(half);
         match caps.kind {
             BackendKind::Cpu => CPU_TOLERANCE,
-            _ if (self.case.kernel == Kernel::Decode || tier.tiles) && any_half() => HALF_TOLERANCE,
+            _ if (self.case.kernel == Kernel::Decode || tier.tiles.is_some()) && any_half() => HALF_TOLERANCE,
             _ => GPU_TOLERANCE,
         }
     }

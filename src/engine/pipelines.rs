@@ -30,7 +30,7 @@ pub(super) enum Key {
 pub(crate) fn tile_rows(caps: &Caps, shape: &AttentionShape) -> u32 {
     match caps.kind {
         BackendKind::Cpu => 64,
-        _ if Tier::of(caps).tiles => prefill_tiles::rows(shape) as u32,
+        _ if Tier::of(caps).tiles.is_some() => prefill_tiles::rows(shape) as u32,
         _ => 16,
     }
 }

@@ -46,7 +46,7 @@ impl PageSource for Source<'_> {
     }
 
     fn wave_cost(&self, class: Class) -> Option<u64> {
-        if self.tier.tiles { self.group.tiles_cost(class.k, class.v) } else { None }
+        if self.tier.tiles.is_some() { self.group.tiles_cost(class.k, class.v) } else { None }
     }
 
     fn reads(&self, question: &Question, page: usize) -> bool {

@@ -8,7 +8,7 @@ use crate::backend::{Backend, BufferSlice, CodecUse};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FormatId;
 use crate::kernel::attention::AttentionShape;
-use crate::kernel::{MeanPlace, SideBases, decode_tiles};
+use crate::kernel::{MeanPlace, SideBases, decode_tiles, decode_tuning};
 use crate::needs::{PlaneSet, Wanted};
 use crate::page::{Backing, Budget, PageDescriptor, Pool, SegmentKey, SlotSpec};
 use crate::plan::Kept;
@@ -325,10 +325,10 @@ impl Group {
         })
     }
 
-    /// What a page of these formats costs where decode attention reads it by tiles ([`decode_tiles::cost`]).
+    /// What a page of these formats costs where decode attention reads it by tiles (`decode_tuning::cost`).
     pub fn tiles_cost(&self, k: FormatId, v: FormatId) -> Option<u64> {
         let (k, v) = (self.codecs.get(&(Side::K, k))?, self.codecs.get(&(Side::V, v))?);
-        decode_tiles::fits(k, v).then(|| decode_tiles::cost(k) + decode_tiles::cost(v))
+        decode_tiles::fits(k, v).then(|| decode_tuning::cost(k) + decode_tuning::cost(v))
     }
 
     /// Uploads descriptors that changed, growing their buffer when there are more pages than it holds.

@@ -327,12 +327,8 @@ fn {p}_encode_page(base: u32, lid: u32) {
         };
         // A scale; and of values a unit between tokens.
         let token_bytes = head_dim + if self.layout.side == Side::V { 16 } else { 0 };
-        takes(head_dim).then_some(Tiles {
-            text: include_str!("../../cuda/tiles/fp8.cuh"),
-            name,
-            bytes: false,
-            raw_bytes: [16, token_bytes],
-        })
+        let text = concat!(include_str!("../../cuda/tiles/fp8.cuh"), include_str!("../../cuda/tiles/e4m3.cuh"));
+        takes(head_dim).then_some(Tiles { text, name, bytes: false, raw_bytes: [16, token_bytes] })
     }
 
     fn cuda(&self, prefix: &str) -> String {

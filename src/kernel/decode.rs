@@ -105,8 +105,8 @@ pub fn specialise(
     tier: Tier,
     workgroup: u32,
 ) -> Result<Specialisation> {
-    if tier.tiles && decode_tiles::fits(&k, &v) {
-        return decode_tiles::specialise(shape, k, v, rows);
+    if let Some(cores) = tier.tiles.filter(|_| decode_tiles::fits(&k, &v)) {
+        return decode_tiles::specialise(shape, k, v, rows, cores);
     }
     let decl = if attention::split(&k, &v) { &SPLIT } else { &DECL };
     let mut constants = attention::constants(decl, shape, &k, &v, rows, workgroup)?;

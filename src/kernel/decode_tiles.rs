@@ -18,6 +18,7 @@
 //! - tq4 (102) has 1,337 instructions a page, tq3 766: 392 of them permute bytes. No better table of 16 signed entries is known.
 
 use super::attention::{self, AttentionShape};
+use super::decode_tuning::{TensorCores, Tuning};
 use super::{attention_cpu, decode};
 use crate::backend::{CodecUse, Constant, CudaText, KernelDecl, Specialisation};
 use crate::error::Result;
@@ -27,7 +28,16 @@ pub static DECL: KernelDecl = KernelDecl {
     bindings: decode::DECL.bindings,
     name: "decode",
     params: attention::PARAMS,
-    constants: &attention::constants_and::<19>(&["CHUNK", "STEP", "K_TILES_AHEAD", "V_GROUPS_AHEAD", "BLOCKS_AN_SM"]),
+    constants: &attention::constants_and::<22>(&[
+        "CHUNK",
+        "STEP",
+        "K_TILES_AHEAD",
+        "V_GROUPS_AHEAD",
+        "ALWAYS_ASK",
+        "QUERY_PARTS",
+        "WEIGHT_PARTS",
+        "BLOCKS_AN_SM",
+    ]),
     codecs: &["k", "v"],
     cpu: attention_cpu::run,
     wgsl: "",
@@ -50,107 +60,28 @@ pub fn fits(k: &CodecUse, v: &CodecUse) -> bool {
     k.codec.tiles().is_some() && v.codec.tiles().is_some() && !attention::split(k, v)
 }
 
-/// The kernel for items of up to `rows` rows of one sequence, where it [`fits`].
+/// The kernel for items of up to `rows` rows of one sequence on tensor cores of this kind, where it [`fits`].
 ///
 /// # Errors
 /// `Shape` when a codec is for another page geometry than `shape`'s.
-pub fn specialise(shape: &AttentionShape, k: CodecUse, v: CodecUse, rows: usize) -> Result<Specialisation> {
-    let tuning = Tuning::of(shape, [&k, &v].map(Reading::of), rows);
+pub fn specialise(
+    shape: &AttentionShape,
+    k: CodecUse,
+    v: CodecUse,
+    rows: usize,
+    cores: TensorCores,
+) -> Result<Specialisation> {
+    let tuning = Tuning::of(shape, [&k, &v], rows, cores);
     let mut constants = attention::constants(&DECL, shape, &k, &v, rows, tuning.threads)?;
     constants.extend([
         ("CHUNK", Constant::U32(tuning.chunk)),
         ("STEP", Constant::U32(tuning.step)),
         ("K_TILES_AHEAD", Constant::U32(tuning.ahead[0])),
         ("V_GROUPS_AHEAD", Constant::U32(tuning.ahead[1])),
+        ("ALWAYS_ASK", Constant::Bool(tuning.always_ask)),
+        ("QUERY_PARTS", Constant::U32(tuning.parts[0])),
+        ("WEIGHT_PARTS", Constant::U32(tuning.parts[1])),
         ("BLOCKS_AN_SM", Constant::U32(1)),
     ]);
     Specialisation::new(&DECL, &constants, vec![k, v])
-}
-
-/// What one side of a page costs a multiprocessor, in bytes of a 16-bit page that it reads in the same time. Measured
-/// with half of an H200's multiprocessors at work, which memory does not bound: f16 323 us, fp8 190, tq3 104 for what
-/// 128 of them do in 247, 133 and 65; codes of 2 and 4 bits by their ratio to tq3 with all at work.
-pub fn cost(side: &CodecUse) -> u64 {
-    let layout = side.codec.layout();
-    let values = (layout.geometry.tokens * layout.geometry.head_dim) as u64;
-    let bits = layout.planes.iter().map(|plane| plane.bits).sum::<u32>();
-    // Thousandths of the 2 bytes of a value.
-    let share = match (Reading::of(side), bits) {
-        (Reading::Halves, _) => 1000,
-        (Reading::Fp8, _) => 590,
-        (Reading::FewBits, 2) => 270,
-        (Reading::FewBits, _) => 320,
-        (Reading::FourBits, _) => 510,
-    };
-    values * 2 * share / 1000
-}
-
-/// What a side's pages cost to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
-    /// Values of 16 bits.
-    Halves,
-    /// e4m3 codes, which the device converts.
-    Fp8,
-    /// Codes of 2 or 3 bits.
-    FewBits,
-    /// Codes of 4 bits, whose table takes most registers.
-    FourBits,
-}
-
-impl Reading {
-    fn of(side: &CodecUse) -> Self {
-        let bits = side.codec.layout().planes.iter().map(|plane| plane.bits).sum::<u32>();
-        match (side.codec.tiles().is_some_and(|tiles| tiles.bytes), bits) {
-            (true, 4) => Reading::FourBits,
-            (true, _) => Reading::FewBits,
-            (false, 8) => Reading::Fp8,
-            (false, _) => Reading::Halves,
-        }
-    }
-
-    fn in_bytes(self) -> bool {
-        matches!(self, Reading::FewBits | Reading::FourBits)
-    }
-}
-
-/// How a block is laid out, measured on an H200.
-struct Tuning {
-    threads: u32,
-    /// Query vectors that share loads.
-    chunk: u32,
-    /// Tokens that a warp takes at a time.
-    step: u32,
-    /// Tiles of keys and groups of values that are asked for ahead.
-    ahead: [u32; 2],
-}
-
-impl Tuning {
-    fn of(shape: &AttentionShape, [k, v]: [Reading; 2], rows: usize) -> Self {
-        let page = shape.page_tokens as u32;
-        let chunk = if rows * shape.group <= 4 { 4 } else { 8 };
-        let wide = shape.k_dim.max(shape.v_dim) > 128;
-        let step = match (k.in_bytes() || v.in_bytes(), k == Reading::Halves && v == Reading::Halves) {
-            (true, _) => 64,
-            (false, true) => 16,
-            (false, false) => 32,
-        };
-        // Registers bound all of it: 65,536 over the block's threads, 255 at most.
-        let mixed = k.in_bytes() != v.in_bytes();
-        let keys = match k {
-            _ if wide && chunk > 4 => 0,
-            Reading::FewBits => 4,
-            Reading::FourBits => 2,
-            Reading::Fp8 if !mixed => 2,
-            _ => 1,
-        };
-        let values = match v {
-            _ if wide && chunk > 4 => u32::from(v == Reading::Fp8),
-            Reading::FewBits if !mixed => 4,
-            Reading::FewBits | Reading::FourBits => 2,
-            _ => 1,
-        };
-        let threads = if chunk == 4 && !wide { 384 } else { 256 };
-        Tuning { threads, chunk, step: step.min(page), ahead: [keys, values] }
-    }
 }

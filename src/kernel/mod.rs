@@ -12,6 +12,7 @@ pub mod convert;
 pub mod copy_slots;
 pub mod decode;
 pub mod decode_tiles;
+pub mod decode_tuning;
 pub mod embed;
 mod few;
 pub mod gated_mul;

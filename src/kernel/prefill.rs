@@ -36,7 +36,7 @@ pub fn specialise(
     tier: Tier,
     workgroup: u32,
 ) -> Result<Specialisation> {
-    if tier.tiles && prefill_tiles::fits(&k, &v) {
+    if tier.tiles.is_some() && prefill_tiles::fits(&k, &v) {
         return prefill_tiles::specialise(shape, k, v, rows, tier);
     }
     let decl = if attention::split(&k, &v) { &SPLIT } else { &DECL };

@@ -18,6 +18,7 @@
 //! - values asked for by half sectors, eight tokens to eight lanes: level, though twice the sectors pass.
 
 use super::attention::{self, AttentionShape};
+use super::decode_tuning::TensorCores;
 use super::tier::Tier;
 use super::{attention_cpu, decode_tiles, prefill};
 use crate::backend::{CodecUse, Constant, CudaText, KernelDecl, Specialisation};
@@ -159,7 +160,7 @@ impl Layout {
         ];
         let fits = |layout: &Layout| {
             let registers = match layout.warpgroups() {
-                true => tier.warpgroups && shape.k_dim <= 192 && shape.v_dim <= 128,
+                true => tier.tiles.is_some_and(TensorCores::warpgroups) && shape.k_dim <= 192 && shape.v_dim <= 128,
                 false => layout.matrices * shape.v_dim <= 256,
             };
             registers && layout.shared_bytes(shape, sides) <= MOST_SHARED[usize::from(layout.warpgroups())]

@@ -1,5 +1,6 @@
 //! Which optional features of a device a kernel uses: the dispatcher's reading of the capability record.
 
+use super::decode_tuning::TensorCores;
 use crate::backend::{BackendKind, Caps};
 use crate::format::Codec;
 
@@ -12,14 +13,12 @@ pub struct Tier {
     /// two: by subgroups of that many threads that workgroup memory plays, so that a test can see any size.
     pub subgroup: u32,
     /// Tensor cores by CUDA's own text, for formats that have tiles.
-    pub tiles: bool,
-    /// With `tiles`: products of warpgroups, which Hopper alone has.
-    pub warpgroups: bool,
+    pub tiles: Option<TensorCores>,
 }
 
 impl Tier {
     /// WebGPU's defaults: what runs everywhere.
-    pub const FLOOR: Tier = Tier { f16: false, subgroup: 0, tiles: false, warpgroups: false };
+    pub const FLOOR: Tier = Tier { f16: false, subgroup: 0, tiles: None };
 
     /// What `caps` allows.
     pub fn of(caps: &Caps) -> Tier {
@@ -28,14 +27,14 @@ impl Tier {
         Tier {
             f16: caps.f16 && caps.kind != BackendKind::Cuda,
             subgroup: caps.played_subgroup.unwrap_or(own),
-            tiles: caps.kind == BackendKind::Cuda && caps.f16,
-            warpgroups: caps.kind == BackendKind::Cuda && caps.features.iter().any(|feature| feature == "sm_90a"),
+            tiles: (caps.kind == BackendKind::Cuda && caps.f16).then(|| TensorCores::of(caps)),
         }
     }
 
     /// Whether attention over this side's pages multiplies in 16 bits, and so errs by more than sums in f32 do: decode's,
     /// and with `tiles` prefill's too.
     pub fn in_half(&self, codec: &dyn Codec) -> bool {
-        (self.tiles && codec.tiles().is_some()) || (self.f16 && codec.wgsl_units(codec.layout().side.as_str()).half)
+        (self.tiles.is_some() && codec.tiles().is_some())
+            || (self.f16 && codec.wgsl_units(codec.layout().side.as_str()).half)
     }
 }

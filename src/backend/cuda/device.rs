@@ -15,6 +15,7 @@ use crate::backend::{
     ReadFuture, Recording, Specialisation, SubmissionId, Timing, checks,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::decode_tuning;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -89,6 +90,16 @@ impl CudaBackend {
     pub fn with_memory_limit(mut self, bytes: u64) -> Self {
         self.buffers.limit = Some(bytes);
         self
+    }
+
+    /// Whether products with pages of e4m3 take the codes as they are, where the architecture would not choose so itself:
+    /// to compare the two. Before anything is prepared.
+    ///
+    /// # Errors
+    /// `Unsupported` below compute capability 8.9, which has no such products.
+    pub fn with_e4m3_products(mut self, wanted: bool) -> Result<Self> {
+        decode_tuning::choose_e4m3(&mut self.caps.features, self.capability, wanted)?;
+        Ok(self)
     }
 
     /// Free and all bytes of the device's memory.
@@ -260,7 +271,7 @@ fn caps(report: &DeviceReport, compiler: &Compiler) -> Caps {
         f16: true,
         subgroups: None,
         played_subgroup: None,
-        features: vec![compiler.target().to_string()],
+        features: decode_tuning::features(report.capability, compiler.target()),
         masked: Vec::new(),
         max_submission_ms: 0,
     }

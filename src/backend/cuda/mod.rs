@@ -13,6 +13,7 @@ mod launch;
 mod probe;
 mod read;
 mod source;
+mod standing;
 mod timing;
 mod translate;
 
@@ -20,3 +21,4 @@ pub use compile::{Compiler, compiles, compiles_for};
 pub use device::CudaBackend;
 pub use probe::{DeviceReport, best, device, devices};
 pub use source::{ENTRY, Source, source};
+pub use standing::Standing;

@@ -9,7 +9,8 @@ use kvarto::{Error, ErrorKind};
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
 
-fn machine(caps: &Caps) -> Json {
+/// Of the machine: what every result is under.
+pub fn machine(caps: &Caps) -> Json {
     json!({
         "backend": caps.api, "adapter": caps.adapter, "driver": caps.driver, "tier": caps.tier, "masked": caps.masked,
     })

@@ -2,16 +2,21 @@
 
 use super::Examined;
 use kvarto::Error;
+use kvarto::backend::cuda::Standing;
 use serde_json::{Value, json};
 
-/// The whole report; `no_cuda` says why no device of CUDA's is in it.
-pub fn of(all: &[Examined], no_cuda: Option<&Error>) -> Value {
+/// The whole report; `no_cuda` says why no device of CUDA's is in it, `standings` asks what CUDA's kernels were tried on.
+pub fn of(all: &[Examined], no_cuda: Option<&Error>, standings: bool) -> Value {
     let mut report = json!({
         "passed": all.iter().all(Examined::passed),
         "adapters": all.iter().map(adapter).collect::<Vec<_>>(),
     });
     if let Some(fault) = no_cuda {
         report["cuda"] = error(fault);
+    }
+    if standings {
+        let one = |((major, minor), standing): ((u32, u32), Standing)| json!({"capability": format!("{major}.{minor}"), "standing": standing.to_string()});
+        report["cuda_architectures"] = Standing::known().map(one).collect();
     }
     report
 }
@@ -83,6 +88,7 @@ fn adapter(e: &Examined) -> Value {
         "masked": caps.map(|c| &c.masked),
         "features_in_use": caps.map(|c| &c.features),
         "features_offered": report.map(|r| &r.features),
+        "standing": e.standing().map(|standing| standing.to_string()),
         "refusal": e.refusal(),
         "fault": e.fault.as_ref().map(error),
         "kernels": kernels.collect::<Vec<_>>(),

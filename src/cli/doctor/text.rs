@@ -3,16 +3,18 @@
 use super::super::report::bytes;
 use super::Examined;
 use kvarto::Error;
+use kvarto::backend::cuda::Standing;
 use kvarto::selftest::{HEAD_SIZES, Support};
 use kvarto::shape::Side;
 use std::fmt::Write;
 
-/// The whole report; `no_cuda` says why no device of CUDA's is in it.
-pub fn of(all: &[Examined], no_cuda: Option<&Error>) -> String {
-    let mut rows = vec![["adapter", "name", "type", "tier", "kernels", "self-test", "time"].map(String::from)];
+/// The whole report; `no_cuda` says why no device of CUDA's is in it, `standings` asks what CUDA's kernels were tried on.
+pub fn of(all: &[Examined], no_cuda: Option<&Error>, standings: bool) -> String {
+    let titles = ["adapter", "name", "type", "tier", "kernels", "self-test", "time"];
+    let mut rows = vec![titles.map(String::from).to_vec()];
     for e in all {
         let (name, kind) = name_and_type(e);
-        rows.push([
+        rows.push(vec![
             e.word.clone(),
             name,
             kind,
@@ -31,15 +33,33 @@ pub fn of(all: &[Examined], no_cuda: Option<&Error>) -> String {
             },
             format!("{:.1} s", e.time.as_secs_f64()),
         ]);
+        rows.last_mut().into_iter().for_each(|row| row.extend(e.doubt()));
     }
     let mut out = aligned(&rows, "");
     if let Some(error) = no_cuda {
         let _ = writeln!(out, "{}", error.message());
     }
+    if standings {
+        out += &known();
+    }
     for e in all {
         let _ = write!(out, "\n{}", details(e));
     }
     out
+}
+
+/// Architectures of CUDA's by what is known of them.
+fn known() -> String {
+    let of = |wanted: Standing| -> Vec<String> {
+        let known = Standing::known().filter(|(_, standing)| *standing == wanted);
+        known.map(|((major, minor), _)| format!("{major}.{minor}")).collect()
+    };
+    format!(
+        "CUDA's kernels by compute capability: runs on record {}; {} {}\n",
+        of(Standing::Ran).join(", "),
+        Standing::Assembled,
+        of(Standing::Assembled).join(", ")
+    )
 }
 
 fn name_and_type(e: &Examined) -> (String, String) {
