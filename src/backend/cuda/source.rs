@@ -71,7 +71,13 @@ fn written(spec: &Specialisation, own: &CudaText) -> Result<Source> {
     text.push_str(CUDA_NUMBERS);
     tiles(spec, &mut text)?;
     text.push_str(own.text);
-    Ok(Source { text, threads, shared_bytes: 0, overlaps: own.overlaps })
+    Ok(Source { text, threads, shared_bytes: shared_bytes(spec), overlaps: own.overlaps })
+}
+
+/// The shared memory that a launch asks for: what a constant of the name `SHARED_BYTES` says.
+fn shared_bytes(spec: &Specialisation) -> u32 {
+    let asked = spec.constants.iter().find(|(name, _)| *name == "SHARED_BYTES");
+    asked.map_or(0, |&(_, bytes)| if let Constant::U32(bytes) = bytes { bytes } else { 0 })
 }
 
 /// The formats' tiles, each text once, and their names in the kernel.
