@@ -14,6 +14,10 @@ constexpr unsigned X_WORDS = X_SHARED ? BLOCKS * ROW_GROUPS * X_LANES * 4 : 0;
 constexpr unsigned SUM_WORDS = X_SHARED && Weight::OFFSET ? (BLOCKS * ROW_GROUPS * 4 + 3) / 4 * 4 : 0;
 constexpr unsigned PARTIALS = WARPS * ROW_TILE * OWN;
 constexpr unsigned STAGE_BYTES = OWN * PITCH;
+// One row's blocks by twos: sums of the first of two are lane t = 0's of a quad, those of the other t = 3's, which have the
+// scales out of words that they load anyway. Loads from shared memory are what bounds codes of 4 bits.
+constexpr bool PAIRED = ROW_TILE == 1 && X_SHARED && WORDED && (WEIGHT == 2 || WEIGHT == 8) && STAGE % 2 == 0 && RANGE % 2 == 0
+                        && BLOCKS % 2 == 0;
 static_assert(WARPS % SPLIT == 0 && SPLIT * RANGE >= BLOCKS, "stretches cover the columns");
 static_assert(4 * (X_WORDS + SUM_WORDS + 2 * PARTIALS) + WARPS * DEPTH * STAGE_BYTES <= SHARED_BYTES, "it fits");
 
@@ -33,28 +37,42 @@ struct Few {
         return (blockIdx.x + nth * gridDim.x) * OUTS + warp / SPLIT * OWN;
     }
 
-    // The fragment of row group `group` for this lane, or for a lane that stands at `place` of those there are.
-    __device__ __forceinline__ uint4 convert(unsigned row, unsigned group, unsigned block, unsigned place, float &sum) const {
-        const unsigned column = place / 4;
+    // The fragment of row group `group` for this lane, and the sum of its row's activations.
+    __device__ __forceinline__ uint4 convert(unsigned row, unsigned group, unsigned block, float &total) const {
         float own[8];
-        activations(row_of(x, params, row + 4 * group + column / 2), block, place % 4, own);
-        if constexpr (Weight::OFFSET) sum = block_sum(own);
+        activations(row_of(x, params, row + 4 * group + g / 2), block, t, own);
+        if constexpr (Weight::OFFSET) total = block_sum(own);
         uint4 whole, rest;
         fragments(own, whole, rest);
-        return column % 2 ? rest : whole;
+        return g % 2 ? rest : whole;
     }
 
-    // All rows' fragments to shared memory, once for all tiles.
+    // All rows' fragments to shared memory, once for all tiles. A thread makes both parts of four lanes' activations at a
+    // time, and asks for all of them first.
     __device__ __forceinline__ void share(unsigned row) {
-        constexpr unsigned ALL = BLOCKS * ROW_GROUPS * X_LANES;
-        for (unsigned base = 32 * warp; base < ALL; base += WORKGROUP) {
-            const unsigned i = base + lane, in = min(i, ALL - 1), place = in % X_LANES;
-            const unsigned group = in / X_LANES % ROW_GROUPS, block = in / X_LANES / ROW_GROUPS;
-            float sum;
-            const uint4 fragment = convert(row, group, block, place, sum);
-            if (i < ALL) fragments_at[i] = fragment;
-            if constexpr (Weight::OFFSET) {
-                if (i < ALL && place % 8 == 0) sums_at[(block * ROW_GROUPS + group) * 4 + place / 8] = sum;
+        constexpr unsigned ROWS = X_LANES / 8, ALL = BLOCKS * ROW_GROUPS * ROWS * 4, AT_ONCE = 4;
+        for (unsigned base = 32 * warp; base < ALL; base += AT_ONCE * WORKGROUP) {
+            float own[AT_ONCE][8];
+#pragma unroll
+            for (unsigned j = 0; j < AT_ONCE; ++j) {
+                const unsigned i = min(base + j * WORKGROUP + lane, ALL - 1), group = i / (4 * ROWS) % ROW_GROUPS;
+                const unsigned own_row = row + 4 * group + i / 4 % ROWS;
+                activations(row_of(x, params, own_row), i / (4 * ROWS) / ROW_GROUPS, i % 4, own[j]);
+            }
+#pragma unroll
+            for (unsigned j = 0; j < AT_ONCE; ++j) {
+                const unsigned i = base + j * WORKGROUP + lane;
+                float total = 0.0f;
+                if constexpr (Weight::OFFSET) total = block_sum(own[j]);
+                if (i >= ALL) continue;
+                uint4 whole, rest;
+                fragments(own[j], whole, rest);
+                uint4 *to = fragments_at + i / (4 * ROWS) * X_LANES + i / 4 % ROWS * 8 + i % 4;
+                to[0] = whole;
+                to[4] = rest;
+                if constexpr (Weight::OFFSET) {
+                    if (i % 4 == 0) sums_at[i / (4 * ROWS) * 4 + i / 4 % ROWS] = total;
+                }
             }
         }
         __syncthreads();
@@ -68,6 +86,36 @@ struct Few {
         copies_asked();
     }
 
+    // A template for what only some types have.
+    template <class W>
+    __device__ __forceinline__ void consume_pairs(const unsigned char *const (&at)[WARP_TILES][2], unsigned begin) {
+        const unsigned pairs = min(min(STAGE, first + RANGE - begin), BLOCKS - min(BLOCKS, begin)) / 2;
+#pragma unroll
+        for (unsigned i = 0; i < STAGE / 2; ++i) {
+            if (!WHOLE && i >= pairs) break;
+            uint4 even = make_uint4(0, 0, 0, 0), odd = even;
+            const uint4 *own = fragments_at + (begin + 2 * i) * X_LANES;
+            if (lane < 8) even = own[lane];
+            if (lane >= 24) odd = own[lane - 16];
+#pragma unroll
+            for (unsigned tile = 0; tile < WARP_TILES; ++tile) {
+                WeightLane lanes[2][2];
+#pragma unroll
+                for (unsigned half = 0; half < 2; ++half) {
+                    W::read_pair(at[tile][half] + 2 * i * W::BYTES, t, lanes[0][half], lanes[1][half]);
+                }
+#pragma unroll
+                for (unsigned which = 0; which < 2; ++which) {
+                    float c[2][4];
+                    multiply(c, lanes[which][0], lanes[which][1], which ? odd : even, true);
+                    float(&to)[2] = sum[tile][0];
+                    to[0] = fmaf(lanes[which][0].scale[0], c[0][0] + c[0][1], to[0]);
+                    to[1] = fmaf(lanes[which][1].scale[0], c[0][2] + c[0][3], to[1]);
+                }
+            }
+        }
+    }
+
     __device__ __forceinline__ void consume(unsigned n, unsigned row) {
         const unsigned char *stage = stages + n % DEPTH * STAGE_BYTES;
         const unsigned begin = first + n % STAGES * STAGE, out = out_of(n / STAGES);
@@ -79,6 +127,10 @@ struct Few {
                 const unsigned own = 16 * tile + 8 * half + g;
                 at[tile][half] = stage + own * PITCH + shift_of(min(out + own, params.outs - 1), begin);
             }
+        }
+        if constexpr (PAIRED) {
+            consume_pairs<Weight>(at, begin);
+            return;
         }
         const unsigned end = min(min(STAGE, first + RANGE - begin), BLOCKS - min(BLOCKS, begin));
 #pragma unroll
@@ -102,7 +154,7 @@ struct Few {
                     if (X_LANES == 32 || lane < X_LANES) b = fragments_at[place * X_LANES + lane];
                     if constexpr (Weight::OFFSET) total = sums_at[place * 4 + (ROW_TILE == 1 ? 0 : t)];
                 } else {
-                    b = convert(row, group, block, lane, total);
+                    b = convert(row, group, block, total);
                     if constexpr (Weight::OFFSET) total = __shfl_sync(0xffffffffu, total, 8 * t);
                 }
 #pragma unroll
@@ -131,6 +183,7 @@ struct Few {
 #pragma unroll
                 for (unsigned half = 0; half < 2; ++half) {
                     float &own = sum[tile][group][half];
+                    if constexpr (PAIRED) own += __shfl_xor_sync(0xffffffffu, own, 3);
                     const unsigned own_row = 4 * group + t, out = 16 * tile + 8 * half + g;
                     if (own_row < ROW_TILE) here[(warp * ROW_TILE + own_row) * OWN + out] = own;
                     own = 0.0f;

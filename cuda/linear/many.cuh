@@ -8,6 +8,7 @@ constexpr unsigned OUT_TILES = OUT_TILE / 16 / WARPS_OUT, ROW_TILES = ROW_TILE /
 constexpr unsigned SLOTS = ROW_TILE * 4 / WORKGROUP;
 constexpr unsigned X_FRAGMENTS = ROW_TILE / 8 * X_PARTS * 32;
 constexpr unsigned STAGE_BYTES = OUT_TILE * PITCH;
+static_assert(ROW_TILES % AT_ONCE == 0 && Weight::PARTS == 1, "whole turns, weights of one part");
 static_assert(SLOTS * WORKGROUP == ROW_TILE * 4 && STAGE % 2 == 0 && SPLIT == 1, "whole shares");
 static_assert(32 * X_FRAGMENTS + 8 * ROW_TILE + DEPTH * STAGE_BYTES <= SHARED_BYTES, "it fits");
 
@@ -54,23 +55,48 @@ struct Many {
             }
         }
         const uint4 *x = fragments_at + buffer * X_FRAGMENTS + row_at * X_PARTS * 32 + lane;
+        // A product waits for the one before it in its sum: sums of AT_ONCE row groups and all output tiles take turns.
 #pragma unroll
-        for (unsigned group = 0; group < ROW_TILES; ++group) {
-            const uint4 whole = x[group * X_PARTS * 32];
-            uint4 rest = make_uint4(0, 0, 0, 0);
-            if constexpr (X_PARTS == 2) rest = x[group * X_PARTS * 32 + 32];
-            float2 total = make_float2(0.0f, 0.0f);
-            if constexpr (Weight::OFFSET) total = *(const float2 *)(sums_at + buffer * ROW_TILE + 8 * (row_at + group) + 2 * t);
+        for (unsigned base = 0; base < ROW_TILES; base += AT_ONCE) {
+            uint4 b[X_PARTS][AT_ONCE];
 #pragma unroll
-            for (unsigned tile = 0; tile < OUT_TILES; ++tile) {
-                float c[2][4];
-                multiply(c, lanes[tile][0], lanes[tile][1], whole, true);
-                if constexpr (X_PARTS == 2) multiply(c, lanes[tile][0], lanes[tile][1], rest, false);
+            for (unsigned i = 0; i < AT_ONCE * X_PARTS; ++i) b[i % X_PARTS][i / X_PARTS] = x[(base * X_PARTS + i) * 32];
+            float c[2][AT_ONCE][OUT_TILES][4];
 #pragma unroll
-                for (unsigned j = 0; j < 4; ++j) {
-                    float &to = sum[tile][group][j];
-                    to = scaled(to, c[0][j], c[1][j], lanes[tile][j / 2]);
-                    if constexpr (Weight::OFFSET) to = fmaf(lanes[tile][j / 2].offset, j % 2 ? total.y : total.x, to);
+            for (unsigned step = 0; step < 2 * X_PARTS; ++step) {
+                const unsigned k = step / X_PARTS, part = step % X_PARTS;
+#pragma unroll
+                for (unsigned group = 0; group < AT_ONCE; ++group) {
+                    const uint4 own = b[part][group];
+                    const unsigned b0 = k ? own.z : own.x, b1 = k ? own.w : own.y;
+#pragma unroll
+                    for (unsigned tile = 0; tile < OUT_TILES; ++tile) {
+                        const unsigned(&low)[4] = lanes[tile][0].a, (&high)[4] = lanes[tile][1].a;
+                        float(&to)[4] = c[Weight::SCALES == 2 ? k : 0][group][tile];
+                        const bool begins = Weight::SCALES == 2 ? part == 0 : step == 0;
+                        if (begins) {
+                            Product::begin(to, low[2 * k], high[2 * k], low[2 * k + 1], high[2 * k + 1], b0, b1);
+                        } else {
+                            Product::add(to, low[2 * k], high[2 * k], low[2 * k + 1], high[2 * k + 1], b0, b1);
+                        }
+                    }
+                }
+            }
+#pragma unroll
+            for (unsigned group = 0; group < AT_ONCE; ++group) {
+                float2 total = make_float2(0.0f, 0.0f);
+                if constexpr (Weight::OFFSET) {
+                    total = *(const float2 *)(sums_at + buffer * ROW_TILE + 8 * (row_at + base + group) + 2 * t);
+                }
+#pragma unroll
+                for (unsigned tile = 0; tile < OUT_TILES; ++tile) {
+#pragma unroll
+                    for (unsigned j = 0; j < 4; ++j) {
+                        float &to = sum[tile][base + group][j];
+                        const float second = Weight::SCALES == 2 ? c[1][group][tile][j] : 0.0f;
+                        to = scaled(to, c[0][group][tile][j], second, lanes[tile][j / 2]);
+                        if constexpr (Weight::OFFSET) to = fmaf(lanes[tile][j / 2].offset, j % 2 ? total.y : total.x, to);
+                    }
                 }
             }
         }

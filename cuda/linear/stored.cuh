@@ -66,6 +66,16 @@ template <> struct Stored<2> {
         nibbles<8>(four_bytes(block + 2 + 4 * t, known && !even), to.a);
         to.scale[0] = kv_f16(two_bytes(block));
     }
+    // Two blocks from a whole word on, 9 words. The first one's scale is known to lane t = 0, the other's to t = 3; other
+    // lanes have 0.
+    KV_FN void read_pair(const unsigned char *pair, unsigned t, Lane<1> &first, Lane<1> &second) {
+        const unsigned *words = (const unsigned *)pair + t;
+        const unsigned low = words[0], high = words[1];
+        nibbles<8>(__byte_perm(low, high, 0x5432), first.a);
+        nibbles<8>(words[5], second.a);
+        first.scale[0] = kv_f16(t == 0 ? low & 0xffffu : 0u);
+        second.scale[0] = kv_f16(t == 3 ? high >> 16 : 0u);
+    }
 };
 
 // f16 d, f16 m, 16 bytes of nibbles: q d + m.
@@ -91,6 +101,17 @@ template <> struct Stored<8> {
         bytes(four_bytes(block + 18 + 4 * t, known && !even), to.a[2], to.a[3]);
         to.scale[0] = kv_f16(two_bytes(block));
     }
+    // As Q4_0's, of 17 words.
+    KV_FN void read_pair(const unsigned char *pair, unsigned t, Lane<1> &first, Lane<1> &second) {
+        const unsigned *words = (const unsigned *)pair + t;
+        const unsigned low = words[0], next = words[1], high = words[4], last = words[5];
+        bytes(__byte_perm(low, next, 0x5432), first.a[0], first.a[1]);
+        bytes(__byte_perm(high, last, 0x5432), first.a[2], first.a[3]);
+        bytes(words[9], second.a[0], second.a[1]);
+        bytes(words[13], second.a[2], second.a[3]);
+        first.scale[0] = kv_f16(t == 0 ? low & 0xffffu : 0u);
+        second.scale[0] = kv_f16(t == 3 ? last >> 16 : 0u);
+    }
 };
 
 // Ours: f32 scales of both halves, f32 offset, 32 signed bytes.
@@ -113,8 +134,14 @@ template <class PRODUCT> struct Halves {
     static constexpr unsigned BYTES = 64, SCALES = 0, PARTS = 1;
     static constexpr bool OFFSET = false, APART = false, PLAIN = true;
     KV_FN void read(const unsigned char *block, unsigned t, bool, bool, Lane<1> &to) {
-        const uint2 first = *(const uint2 *)(block + 8 * t), second = *(const uint2 *)(block + 32 + 8 * t);
-        to.a[0] = first.x, to.a[1] = first.y, to.a[2] = second.x, to.a[3] = second.y;
+        if constexpr (ROW_TILE < 32) {
+            const uint2 first = *(const uint2 *)(block + 8 * t), second = *(const uint2 *)(block + 32 + 8 * t);
+            to.a[0] = first.x, to.a[1] = first.y, to.a[2] = second.x, to.a[3] = second.y;
+        } else {
+            // Words by themselves: a fragment's registers are two rows' in turn, and pairs would be moved for each product.
+            const volatile unsigned *words = (const volatile unsigned *)block + 2 * t;
+            to.a[0] = words[0], to.a[1] = words[1], to.a[2] = words[8], to.a[3] = words[9];
+        }
     }
 };
 template <> struct Stored<1> : Halves<F16Product> {};
@@ -138,128 +165,3 @@ template <> struct Stored<0> {
 using Weight = Stored<WEIGHT>;
 using Product = Weight::Product;
 using WeightLane = Lane<Weight::PARTS>;
-
-constexpr unsigned BLOCKS = (COLUMNS + 31) / 32;
-constexpr unsigned ROW_BYTES = COLUMNS / 8 * (Weight::BYTES / 2) / 2;
-static_assert(COLUMNS / 8 * Weight::BYTES % 4 == 0, "rows are whole bytes");
-// Whether every stretch that a stage brings begins at a line of 16 bytes, and at a whole word.
-constexpr bool LINED = ROW_BYTES % 16 == 0 && STAGE * Weight::BYTES % 16 == 0 && (SPLIT == 1 || RANGE * Weight::BYTES % 16 == 0);
-constexpr bool WORDED = ROW_BYTES % 4 == 0 && STAGE * Weight::BYTES % 4 == 0 && (SPLIT == 1 || RANGE * Weight::BYTES % 4 == 0);
-constexpr unsigned LINES = (STAGE * Weight::BYTES + (LINED ? 0 : 14) + 15) / 16;
-// An odd number of lines: eight rows then meet all banks.
-constexpr unsigned PITCH = 16 * (LINES | 1);
-// Whether every stage is whole.
-constexpr bool WHOLE = LINED && COLUMNS % 32 == 0 && RANGE % STAGE == 0 && BLOCKS % RANGE == 0;
-
-// Where in its first line a stretch of a row begins.
-KV_FN unsigned shift_of(unsigned out, unsigned block) {
-    return LINED ? 0u : (out * (ROW_BYTES % 16) + block * (Weight::BYTES % 16)) % 16;
-}
-
-KV_FN void copy_line(void *to, const unsigned char *from, unsigned count) {
-    unsigned at;
-    asm("{.reg .u64 a; cvta.to.shared.u64 a, %1; cvt.u32.u64 %0, a;}" : "=r"(at) : "l"(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(count) : "memory");
-}
-KV_FN void copies_asked() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <unsigned LEFT> KV_FN void copies_came() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
-
-// What a thread asks for of each stage: a line of 16 bytes in every round.
-template <unsigned ROWS, unsigned THREADS> struct Lines {
-    static constexpr unsigned ALL = ROWS * LINES, ROUNDS = (ALL + THREADS - 1) / THREADS;
-    // From a stage's first byte on, where every stage is whole.
-    unsigned from[WHOLE ? ROUNDS : 1];
-
-    __device__ __forceinline__ void prepare(unsigned thread) {
-        if constexpr (WHOLE) {
-#pragma unroll
-            for (unsigned i = 0; i < ROUNDS; ++i) {
-                const unsigned at = thread + i * THREADS;
-                from[i] = at / LINES * ROW_BYTES + at % LINES * 16;
-            }
-        }
-    }
-
-    // Asks for blocks `block` to `block + STAGE` of ROWS rows from `out` on, as far as rows go; what is past a row's end
-    // becomes zeros. Rows past the last one repeat it.
-    __device__ __forceinline__ void ask(unsigned char *stage, const unsigned char *w, unsigned out, unsigned outs,
-                                        unsigned block, unsigned thread) const {
-        if (WHOLE && out + ROWS <= outs) {
-            const unsigned char *start = w + (size_t)out * ROW_BYTES + block * Weight::BYTES;
-#pragma unroll
-            for (unsigned i = 0; i < ROUNDS; ++i) {
-                const unsigned at = thread + i * THREADS;
-                // Rows stand a line further apart than they are long where that is even.
-                const unsigned to = LINES % 2 ? at : at + at / LINES;
-                if (ALL % THREADS == 0 || at < ALL) copy_line(stage + 16 * to, start + from[i], 16);
-            }
-            return;
-        }
-#pragma unroll 1
-        for (unsigned i = thread; i < ALL; i += THREADS) {
-            const unsigned row = i / LINES, line = i % LINES, own = min(out + row, outs - 1);
-            const unsigned shift = shift_of(own, block);
-            const unsigned length = min(STAGE * Weight::BYTES, ROW_BYTES - min(ROW_BYTES, block * Weight::BYTES));
-            const unsigned end = length > 0 ? shift + length : 0u;
-            const unsigned count = end > 16 * line ? min(16u, end - 16 * line) : 0u;
-            const unsigned char *start = w + (size_t)own * ROW_BYTES + block * Weight::BYTES - shift;
-            copy_line(stage + row * PITCH + 16 * line, count > 0 ? start + 16 * line : w, count);
-        }
-    }
-};
-
-// The products of a block's fragments of 16 outputs (rows g and g + 8 of a lane) with a fragment of activations. Two sums
-// where halves have scales of their own.
-KV_FN void multiply(float (&c)[2][4], const WeightLane &low, const WeightLane &high, uint4 b, bool begins) {
-    if (begins) {
-        Product::begin(c[0], low.a[0], high.a[0], low.a[1], high.a[1], b.x, b.y);
-        if constexpr (Weight::SCALES == 2) Product::begin(c[1], low.a[2], high.a[2], low.a[3], high.a[3], b.z, b.w);
-    } else {
-        Product::add(c[0], low.a[0], high.a[0], low.a[1], high.a[1], b.x, b.y);
-        if constexpr (Weight::SCALES == 2) Product::add(c[1], low.a[2], high.a[2], low.a[3], high.a[3], b.z, b.w);
-    }
-    if constexpr (Weight::SCALES < 2) Product::add(c[0], low.a[2], high.a[2], low.a[3], high.a[3], b.z, b.w);
-    if constexpr (Weight::PARTS == 2) {
-        Product::add(c[0], low.a[4], high.a[4], low.a[5], high.a[5], b.x, b.y);
-        Product::add(c[0], low.a[6], high.a[6], low.a[7], high.a[7], b.z, b.w);
-    }
-}
-
-// A sum of products with what belongs to its block.
-KV_FN float scaled(float sum, float first, float second, const WeightLane &lane) {
-    if constexpr (Weight::SCALES == 0) return sum + first;
-    sum = fmaf(lane.scale[0], first, sum);
-    if constexpr (Weight::SCALES == 2) sum = fmaf(lane.scale[1], second, sum);
-    return sum;
-}
-
-// Fragments of a lane's eight activations of a block: rounded, and the rest.
-KV_FN void fragments(const float (&x)[8], uint4 &whole, uint4 &rest) {
-    constexpr unsigned SECOND = Weight::APART ? 2 : 1, THIRD = Weight::APART ? 1 : 2;
-    Product::parts(x[0], x[SECOND], whole.x, rest.x);
-    Product::parts(x[THIRD], x[3], whole.y, rest.y);
-    Product::parts(x[4], x[4 + SECOND], whole.z, rest.z);
-    Product::parts(x[4 + THIRD], x[7], whole.w, rest.w);
-}
-
-// A lane's eight activations of a block, made smaller; zeros past the end.
-KV_FN void activations(const float4 *x, unsigned block, unsigned t, float (&to)[8]) {
-    float4 first = make_float4(0.0f, 0.0f, 0.0f, 0.0f), second = first;
-    if (COLUMNS % 32 == 0 || 32 * block + 4 * t < COLUMNS) first = x[8 * block + t];
-    if (COLUMNS % 32 == 0 || 32 * block + 16 + 4 * t < COLUMNS) second = x[8 * block + 4 + t];
-    constexpr float S = Product::SHRINK;
-    to[0] = S * first.x, to[1] = S * first.y, to[2] = S * first.z, to[3] = S * first.w;
-    to[4] = S * second.x, to[5] = S * second.y, to[6] = S * second.z, to[7] = S * second.w;
-}
-
-// Their sum over a block, in all four lanes of a row.
-KV_FN float block_sum(const float (&x)[8]) {
-    float sum = ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
-}
-
-// The first four-column vector of a row of activations.
-KV_FN const float4 *row_of(const float4 *x, const Params &params, unsigned row) {
-    return x + (params.x_offset + (size_t)min(row, params.rows - 1) * params.x_stride) / 4;
-}

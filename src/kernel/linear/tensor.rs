@@ -30,6 +30,8 @@ pub static FEW: KernelDecl = declaration(
     concat!(
         include_str!("../../../cuda/linear/products.cuh"),
         include_str!("../../../cuda/linear/stored.cuh"),
+        include_str!("../../../cuda/linear/stages.cuh"),
+        include_str!("../../../cuda/linear/fragments.cuh"),
         include_str!("../../../cuda/linear/few.cuh"),
         include_str!("../../../cuda/linear.cu")
     ),
@@ -57,6 +59,8 @@ pub static MANY: KernelDecl = declaration(
     concat!(
         include_str!("../../../cuda/linear/products.cuh"),
         include_str!("../../../cuda/linear/stored.cuh"),
+        include_str!("../../../cuda/linear/stages.cuh"),
+        include_str!("../../../cuda/linear/fragments.cuh"),
         include_str!("../../../cuda/linear/many.cuh"),
         include_str!("../../../cuda/linear.cu")
     ),
@@ -75,6 +79,7 @@ pub static MANY: KernelDecl = declaration(
         "BLOCKS_AN_SM",
         "WARPS_ROWS",
         "X_PARTS",
+        "AT_ONCE",
     ],
 );
 
@@ -144,14 +149,28 @@ impl Stored {
         Stored { weight, row_bytes: columns / 8 * (block_bytes / 2) / 2, block_bytes, blocks: columns.div_ceil(32) }
     }
 
-    /// Blocks of a stage: about 128 to 150 bytes of a row.
+    /// Blocks of a stage of many rows: about 128 to 180 bytes of a row, and an even number.
     fn stage(&self) -> u32 {
         match self.weight {
-            WeightType::F32 => 1,
-            WeightType::F16 | WeightType::BF16 => 2,
+            WeightType::F32 | WeightType::F16 | WeightType::BF16 => 2,
             WeightType::Q4_0 | WeightType::Q4_1 => 8,
             WeightType::Q8_0 | WeightType::Wide => 4,
         }
+    }
+
+    /// Blocks of a stage of few rows, where there is room: those of codes are decoded side by side, and the more of them
+    /// the better.
+    fn stage_of_few(&self) -> u32 {
+        match self.weight {
+            WeightType::F32 => 1,
+            WeightType::F16 | WeightType::BF16 => 2,
+            WeightType::Wide => 4,
+            WeightType::Q4_0 | WeightType::Q4_1 | WeightType::Q8_0 => 8,
+        }
+    }
+
+    fn codes(&self) -> bool {
+        !matches!(self.weight, WeightType::F32 | WeightType::F16 | WeightType::BF16)
     }
 
     /// Bytes between rows of a stage in shared memory, as the text counts them.
@@ -168,44 +187,51 @@ impl Stored {
     }
 
     /// Warps that share a row's columns. Long rows are cut where stages begin at whole lines, short ones so that a warp has
-    /// about three blocks: there latency is what counts.
+    /// about six blocks: there latency is what counts.
     fn split(&self) -> u32 {
         let whole = |split: &u32| self.blocks.is_multiple_of(*split) && (self.blocks / split).is_multiple_of(8);
         match (1..=16).rev().find(whole) {
-            Some(split @ 4..) if self.blocks >= 64 => split,
-            _ => self.blocks.div_ceil(3).min(16),
+            Some(split @ 4..) if self.long() => split,
+            _ => self.blocks.div_ceil(6).min(16),
         }
+    }
+
+    fn long(&self) -> bool {
+        self.blocks >= 64
     }
 }
 
-/// Threads of a multiprocessor that have 64 registers each.
-const RESIDENT: u32 = 1024;
 /// Bytes in flight that keep a multiprocessor's share of memory busy, more than enough.
 const AHEAD: u32 = 40_000;
 
 fn few(machine: Machine, stored: &Stored, rows: u32) -> Option<Layout> {
+    let stages = std::iter::successors(Some(stored.stage_of_few()), |stage| (*stage > 1).then_some(stage / 2));
+    // Activations that are made ready once are worth more than long stages.
+    let mut fits = stages.clone().filter_map(|stage| few_of(machine, stored, rows, stage, true));
+    // More than four rows are not worth making ready again for each tile.
+    let mut again = stages.filter(|_| rows <= 4).filter_map(|stage| few_of(machine, stored, rows, stage, false));
+    fits.next().or_else(|| again.next())
+}
+
+fn few_of(machine: Machine, stored: &Stored, rows: u32, stage: u32, x_shared: bool) -> Option<Layout> {
     let split = stored.split();
     let range = stored.blocks.div_ceil(split);
-    let stage = stored.stage().min(range);
-    let warps = split * (8 / split).max(1);
-    let warp_tiles = 1;
-    let own = 16 * warp_tiles;
+    let stage = stage.min(range);
+    let warps = split * (6 / split).max(1);
+    let (warp_tiles, own) = (1, 16);
     let stage_bytes = own * stored.pitch(stage, split, range);
     let depth = (2..4).find(|depth| warps * depth * stage_bytes >= AHEAD).unwrap_or(4);
     let groups = rows.div_ceil(4);
     let x_lanes = if rows == 1 { 8 } else { 32 };
     let sums = if stored.offsets() { 16 * stored.blocks * groups } else { 0 };
-    let shared = |x: bool| {
-        let activations = if x { 16 * stored.blocks * groups * x_lanes + sums } else { 0 };
-        activations + 8 * warps * rows * own + warps * depth * stage_bytes
-    };
-    let x_shared = shared(true) <= machine.shared_bytes;
-    // More than four rows are worth it where they are made ready once.
-    if shared(x_shared) > machine.shared_bytes || (!x_shared && rows > 4) {
+    let activations = if x_shared { 16 * stored.blocks * groups * x_lanes + sums } else { 0 };
+    let shared = activations + 8 * warps * rows * own + warps * depth * stage_bytes;
+    if shared > machine.shared_bytes {
         return None;
     }
-    let room = (machine.shared_bytes + 1024) / (shared(x_shared) + 1024);
-    let resident = (RESIDENT / (32 * warps)).min(room).max(1);
+    // Codes take registers to decode: 128 for each thread.
+    let threads = if stored.codes() && stored.long() { 512 } else { 1024 };
+    let resident = (threads / (32 * warps)).min((machine.shared_bytes + 1024) / (shared + 1024)).max(1);
     let constants = vec![
         ("WORKGROUP", Constant::U32(32 * warps)),
         ("ROW_TILE", Constant::U32(rows)),
@@ -214,7 +240,7 @@ fn few(machine: Machine, stored: &Stored, rows: u32) -> Option<Layout> {
         ("RANGE", Constant::U32(range)),
         ("STAGE", Constant::U32(stage)),
         ("DEPTH", Constant::U32(depth)),
-        ("SHARED_BYTES", Constant::U32(shared(x_shared))),
+        ("SHARED_BYTES", Constant::U32(shared)),
         ("BLOCKS_AN_SM", Constant::U32(resident)),
         ("WARP_TILES", Constant::U32(warp_tiles)),
         ("X_SHARED", Constant::Bool(x_shared)),
@@ -249,6 +275,7 @@ fn many(machine: Machine, stored: &Stored) -> Option<Layout> {
         ("BLOCKS_AN_SM", Constant::U32(2)),
         ("WARPS_ROWS", Constant::U32(2)),
         ("X_PARTS", Constant::U32(PARTS)),
+        ("AT_ONCE", Constant::U32(4)),
     ];
     Some((&MANY, constants))
 }
