@@ -9,6 +9,7 @@ mod support;
 use dense::halves::{add_of_one_row_to_every_row, gates_of_halves_of_one_buffer, head_norm_of_heads_side_by_side};
 use dense::rig::{Rig, Rng, Weights, close};
 use kvarto::ErrorKind;
+use kvarto::backend::Specialisation;
 use kvarto::kernel::linear::LinearPath;
 use kvarto::kernel::{RowView, WeightSegment, add, argmax, embed, gather, linear, rms_norm, rope};
 use kvarto::num::rope::{Pairing, RopeScaling, RopeTable};
@@ -53,6 +54,13 @@ fn kernels_read_only_the_workgroup_memory_that_they_wrote() {
 
 /// Multiplies, by segments of `per_segment` rows, and compares with f64 sums over the definition's values.
 fn check_linear(rig: &mut Rig, weights: &Weights, rows: u32, accumulate: bool, path: LinearPath, per_segment: u32) {
+    let spec = linear::specialise(weights.weight, weights.columns, accumulate, path).unwrap();
+    check_linear_of(rig, weights, rows, &spec, &format!("{path:?}"), per_segment);
+}
+
+/// The same of a specialisation.
+fn check_linear_of(rig: &mut Rig, weights: &Weights, rows: u32, spec: &Specialisation, what: &str, per_segment: u32) {
+    let accumulate = spec.flag("ACCUMULATE");
     let (columns, outs) = (weights.columns, weights.rows);
     let mut rng = Rng::new(u64::from(rows) + 7);
     let x: Vec<f32> = rng.floats((rows * columns) as usize, 1.0);
@@ -63,13 +71,12 @@ fn check_linear(rig: &mut Rig, weights: &Weights, rows: u32, accumulate: bool, p
     } else {
         rig.strided_poison(rows, outs, 3, outs + 5)
     };
-    let spec = linear::specialise(weights.weight, columns, accumulate, path).unwrap();
     let mut first = 0;
     while first < outs {
         let count = per_segment.min(outs - first);
         let slice = rig.bytes(&weights.row_bytes(first, count));
         let segment = WeightSegment { slice, first_row: first, rows: count };
-        rig.run(&spec, |p| linear::dispatch(p, &spec, segment, x_view, y_view, rows));
+        rig.run(spec, |p| linear::dispatch(p, spec, segment, x_view, y_view, rows));
         first += count;
     }
     let y = rig.rows(y_view, rows, outs);
@@ -91,7 +98,7 @@ fn check_linear(rig: &mut Rig, weights: &Weights, rows: u32, accumulate: bool, p
             let got = f64::from(y[row * outs as usize + out]);
             assert!(
                 (got - sum).abs() <= 1e-5 * size,
-                "{} {columns}x{outs} {path:?} row {row} of {rows} out {out}: {got}, not {sum}",
+                "{} {columns}x{outs} {what} row {row} of {rows} out {out}: {got}, not {sum}",
                 weights.weight.as_str()
             );
         }

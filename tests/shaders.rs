@@ -9,11 +9,13 @@ use kvarto::backend::{CodecUse, Specialisation};
 use kvarto::format::FormatRegistry;
 use kvarto::kernel::attention::AttentionShape;
 use kvarto::kernel::decode_tuning::TensorCores;
+use kvarto::kernel::linear::{LinearPath, tensor};
 use kvarto::kernel::tier::Tier;
 use kvarto::kernel::{
     SideBases, SideBasis, append, convert, copy_slots, decode, decode_tiles, mean, merge, plane, prefill,
     prefill_tiles, query, summarise_box,
 };
+use kvarto::num::weights::WeightType;
 use kvarto::shape::{PageGeometry, Side};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use support::require_or_skip;
@@ -261,6 +263,28 @@ fn tile_specs(cores: TensorCores) -> Vec<Specialisation> {
     specs
 }
 
+/// The linear layer on tensor cores, which has no WGSL, on a card with room for a block and on one with less.
+fn tensor_specs() -> Vec<Specialisation> {
+    let machines = [(132, 227 << 10), (48, 99 << 10)];
+    let mut specs = Vec::new();
+    for (at, weight) in WeightType::ALL.into_iter().enumerate() {
+        for (path, columns) in LinearPath::ALL.into_iter().flat_map(|path| [576, 96, 4096, 14_336].map(|c| (path, c))) {
+            for (turn, (multiprocessors, shared_bytes)) in machines.into_iter().enumerate() {
+                let machine = tensor::Machine { multiprocessors, shared_bytes };
+                let spec = tensor::specialise(machine, weight, columns, (at + turn) % 2 == 0, path).expect("linear");
+                assert_eq!(
+                    spec.is_some(),
+                    (weight, path) != (WeightType::F32, LinearPath::ManyRows),
+                    "{} {path:?} {columns} {machine:?}",
+                    weight.as_str()
+                );
+                specs.extend(spec.inspect(|spec| assert!(spec.u32("SHARED_BYTES") <= shared_bytes, "{}", spec.key())));
+            }
+        }
+    }
+    specs
+}
+
 /// Of the floor tier, which is what is translated, each text; and a part of them by CUDA's run-time compiler, which needs
 /// no GPU.
 #[test]
@@ -304,13 +328,14 @@ fn cuda_texts_compile_for_every_architecture() {
         specs.retain(|spec| seen.insert(format!("{} {:?}", spec.decl.name, spec.codecs)));
         specs
     };
+    let linear = tensor_specs();
     for (at, capability) in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)].into_iter().enumerate() {
         let specs = some(TensorCores::usual(capability));
         let compiler = Compiler::new(capability, None);
         if compiler.compiler().is_none() {
             return require_or_skip("nvrtc", "CUDA's run-time compiler (libnvrtc) is not found");
         }
-        for spec in specs.iter().skip(at % 2).step_by(2) {
+        for spec in specs.iter().skip(at % 2).step_by(2).chain(linear.iter().skip(at).step_by(5)) {
             let source = source(spec).unwrap_or_else(|e| panic!("{e}"));
             let cubin = compiler.cubin(&source, spec.key()).unwrap_or_else(|e| panic!("{e}"));
             assert!(cubin.starts_with(b"\x7fELF"), "{} for {}", spec.key(), compiler.target());

@@ -133,7 +133,8 @@ pub struct KernelDecl {
 
 /// A kernel's own text for CUDA. The assembler writes before it: the constants, `struct Params`, the number functions,
 /// and for roles `k` and `v` the formats' tiles ([`crate::format::Tiles`]) as `KeyTiles` and `ValueTiles`. It defines
-/// `kvarto_kernel`, with pointers to the bindings in their order and the parameters by value.
+/// `kvarto_kernel`, with pointers to the bindings in their order and the parameters by value. A constant `SHARED_BYTES` is
+/// the shared memory that its launches ask for, beside what it declares.
 #[derive(Clone, Copy)]
 pub struct CudaText {
     /// The source.

@@ -15,7 +15,7 @@ mod verify;
 pub use attention::{AttentionBench, AttentionReport, Work};
 pub use copy::copy_bytes_per_s;
 #[cfg(feature = "model")]
-pub use generation::{GenerationReport, check_depth, generation};
+pub use generation::{Fill, GenerationBench, GenerationReport, check_depth, held_steps, prompt_unit};
 pub use mix::{Mix, Share};
 pub use suite::{Row, Suite};
 pub use verify::Quality;

@@ -11,13 +11,17 @@ use super::trace_flags::{EventFlags, Opened, TraceFlags};
 use bytesize::ByteSize;
 use clap::{Args, Subcommand};
 use kvarto::backend::{Backend, Caps};
-use kvarto::bench::{AttentionBench, AttentionReport, Mix, Work, check_depth, copy_bytes_per_s, generation};
+use kvarto::bench::{
+    AttentionBench, AttentionReport, Fill, GenerationBench, Mix, Work, check_depth, copy_bytes_per_s, held_steps,
+    prompt_unit,
+};
 use kvarto::engine::Registry;
 use kvarto::footprint::{Estimator, NamedShape};
 use kvarto::model::config::ModelConfig;
 use kvarto::model::gguf::Gguf;
 use kvarto::model::tokenizer::Tokenizer;
 use kvarto::model::{LoadOptions, Model, store};
+use kvarto::num::weights::WeightType;
 use kvarto::profile::Profile;
 use kvarto::shape::CacheShape;
 use kvarto::{Error, ErrorKind};
@@ -81,6 +85,15 @@ struct GenerateFlags {
     /// A name from `kvarto models list`, or a path that ends in .gguf
     #[arg(long, default_value = "smollm2-135m", value_name = "NAME-or-FILE")]
     model: String,
+    /// Random weights in the shape of a model, without its file: tiny, smollm2-135m, llama-3.2-1b, llama-3.1-8b
+    #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
+    shape: Option<String>,
+    /// How a shape's weights are stored: f32, f16, bf16, q4_0, q4_1, q8_0, wide
+    #[arg(long, default_value = "q4_0", value_name = "TYPE", requires = "shape")]
+    weights: String,
+    /// Fill the cache with random rows; the model's own prefill does otherwise, and is timed
+    #[arg(long)]
+    fill_rows: bool,
     /// Tokens in the cache before the first timed one
     #[arg(long, default_value_t = 512, value_name = "N")]
     depth: usize,
@@ -229,31 +242,58 @@ fn attention_on(
 fn generate(flags: &GenerateFlags) -> anyhow::Result<(serde_json::Value, String)> {
     let registry = Registry::builtin();
     let profile = flags.cache.profile(&registry)?;
+    let fill = if flags.fill_rows { Fill::Rows } else { Fill::Prefill };
+    let load = LoadOptions {
+        page_tokens: profile.page_tokens,
+        context_tokens: flags.depth.saturating_add(held_steps(flags.tokens)),
+        logit_rows: 1,
+        ..LoadOptions::default()
+    };
+    let bench = |unit| GenerationBench { unit, depth: flags.depth, steps: flags.tokens, fill };
+    let report = |name: &str, caps: &Caps, bench: &GenerationBench, measured| {
+        report::generation(name, (&flags.cache, &profile), caps, bench, measured)
+    };
+    if let Some(shape) = &flags.shape {
+        let config = ModelConfig::named(shape)?;
+        let weight = weight_type(&flags.weights)?;
+        check_depth(flags.depth, flags.tokens, config.context_length, fill)?;
+        if flags.common.trace.trace.is_some() {
+            return Err(Error::new(ErrorKind::Usage, "--trace with --shape: a trace names its model's file", "").into());
+        }
+        let (backend, caps) = open(&flags.common)?;
+        let bench = bench((0..61).map(|at| (at * 37 + 11) % config.vocab as u32).collect());
+        let mut model = Model::random(config, weight, backend, profile.clone(), registry, &load)?;
+        let measured = bench.run(&mut model)?;
+        return Ok(report(&format!("{shape} of random {} weights", flags.weights), &caps, &bench, &measured));
+    }
     let bar = Bar::new();
     let path = store::resolve_or_fetch(&flags.model, &bar)?;
     bar.finish();
     let gguf = Gguf::open(&path)?;
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
-    check_depth(flags.depth, flags.tokens, ModelConfig::from_gguf(&gguf)?.context_length)?;
+    check_depth(flags.depth, flags.tokens, ModelConfig::from_gguf(&gguf)?.context_length, fill)?;
     let mut trace = flags.common.trace.open(&EventFlags::default())?;
     let (mut backend, caps) = open(&flags.common)?;
     if let Some(trace) = &mut trace {
         trace.measure(backend.as_mut());
     }
-    let load = LoadOptions {
-        page_tokens: profile.page_tokens,
-        context_tokens: flags.depth.saturating_add(flags.tokens),
-        logit_rows: 1,
-        ..LoadOptions::default()
-    };
+    let bench = bench(prompt_unit(&tokenizer)?);
     let mut model = Model::load(&gguf, backend, profile.clone(), registry, &load)?;
     let start = |trace: Opened| trace.start_model(&mut model, &tokenizer, (&flags.model, &gguf), "bench generate");
     let tracing = trace.map(start).transpose()?;
-    let measured = generation(&mut model, &tokenizer, flags.depth, flags.tokens)?;
+    let measured = bench.run(&mut model)?;
     if let Some(tracing) = tracing {
         tracing.finish();
     }
-    Ok(report::generation(&flags.model, (&flags.cache, &profile), &caps, flags.tokens, &measured))
+    Ok(report(&flags.model, &caps, &bench, &measured))
+}
+
+/// The type of weights by its name.
+fn weight_type(name: &str) -> kvarto::Result<WeightType> {
+    WeightType::ALL.into_iter().find(|t| t.as_str().eq_ignore_ascii_case(name)).ok_or_else(|| {
+        let names = WeightType::ALL.map(|t| t.as_str().to_lowercase()).join(", ");
+        Error::new(ErrorKind::Usage, format!("--weights {}", name.escape_debug()), format!("give one of {names}"))
+    })
 }
 
 fn open(flags: &CommonFlags) -> kvarto::Result<(Box<dyn Backend>, Caps)> {

@@ -6,6 +6,7 @@ use crate::num::rope::{Pairing, RopeScaling};
 use crate::shape::{CacheShape, GroupKind};
 
 mod architecture;
+mod named;
 mod rope;
 mod tensors;
 

@@ -42,6 +42,27 @@ fn products_that_overflow_are_usage_errors() {
 }
 
 #[test]
+fn a_shape_is_measured_without_its_file() {
+    let bench = ["bench", "generate", "--backend", "cpu", "--shape", "tiny", "--tokens", "3", "--json"];
+    for (weights, fill, depth) in [("q4_0", "rows", "0"), ("f16", "rows", "100"), ("q8_0", "prefill", "70")] {
+        let flag = if fill == "rows" { &["--fill-rows"][..] } else { &[] };
+        let said = json(&[&bench[..], &["--weights", weights, "--depth", depth], flag].concat());
+        assert_eq!((&said["filled_by"], said["depth_tokens"].to_string()), (&Value::from(fill), depth.to_string()));
+        assert_eq!(said["prefill_tokens_per_s"].is_null(), fill == "rows", "{said:#}");
+        assert!(said["decode_tokens_per_s"]["median"].as_f64().unwrap() > 0.0, "{said:#}");
+        let kernels = said["by_kernel"].as_array().unwrap();
+        let count = |name: &str| kernels.iter().find(|k| k["kernel"] == name).and_then(|k| k["dispatches"].as_f64());
+        // Two layers of four products, and the logits'.
+        assert_eq!((count("linear"), count("append"), count("argmax")), (Some(9.0), Some(2.0), Some(1.0)), "{said:#}");
+        assert!(said["model"].as_str().unwrap().contains(weights), "{said:#}");
+    }
+    refused(&["bench", "generate", "--shape", "small"], 2, &["small", "llama-3.1-8b"]);
+    refused(&["bench", "generate", "--shape", "tiny", "--weights", "q9"], 2, &["q9", "q4_0"]);
+    refused(&["bench", "generate", "--shape", "tiny", "--depth", "0"], 2, &["depth 0", "1024"]);
+    refused(&["bench", "generate", "--shape", "tiny", "--trace", "x"], 2, &["--trace"]);
+}
+
+#[test]
 fn a_place_for_results_is_looked_for_before_they_are_measured() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let folder = file.path().join("within");

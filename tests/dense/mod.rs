@@ -5,3 +5,5 @@ pub mod halves;
 mod portable;
 pub mod rig;
 mod speed;
+#[cfg(feature = "cuda")]
+mod tensors;

@@ -72,6 +72,14 @@ impl Drop for Rig<'_> {
     }
 }
 
+#[cfg(feature = "cuda")]
+impl<'a> Rig<'a> {
+    /// Of a backend that is at hand.
+    pub fn over(backend: &'a mut dyn Backend) -> Self {
+        Rig { backend, gpu: true, buffers: Vec::new(), seen: Vec::new() }
+    }
+}
+
 impl Rig<'_> {
     /// Paths worth testing with `rows` rows: every one on a GPU, and the CPU has but one name for all.
     pub fn paths(&self, rows: u32) -> Vec<LinearPath> {

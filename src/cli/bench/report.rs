@@ -3,7 +3,7 @@
 use crate::cli::cache_flags::CacheFlags;
 use crate::cli::report::figure;
 use kvarto::backend::Caps;
-use kvarto::bench::{AttentionBench, AttentionReport, GenerationReport, Quantiles, Work};
+use kvarto::bench::{AttentionBench, AttentionReport, Fill, GenerationBench, GenerationReport, Quantiles, Work};
 use kvarto::profile::Profile;
 use kvarto::{Error, ErrorKind};
 use serde_json::{Value as Json, json};
@@ -141,9 +141,16 @@ pub fn generation(
     model: &str,
     (flags, profile): (&CacheFlags, &Profile),
     caps: &Caps,
-    tokens: usize,
+    bench: &GenerationBench,
     measured: &GenerationReport,
 ) -> (Json, String) {
+    let token_us = 1e6 / measured.decode_tokens_per_s.median;
+    let device_us = measured.device_ns.as_ref().map(|q| q.median / 1e3);
+    let by_kernel: Vec<Json> = measured
+        .by_kernel
+        .iter()
+        .map(|(kernel, dispatches, ns)| json!({"kernel": kernel, "dispatches": dispatches, "mean_us": ns / 1e3}))
+        .collect();
     let json = json!({
         "schema": 1,
         "version": env!("CARGO_PKG_VERSION"),
@@ -152,21 +159,45 @@ pub fn generation(
         "model": model,
         "cache": cache(flags, profile),
         "depth_tokens": measured.depth,
-        "steps": tokens,
+        "filled_by": if bench.fill == Fill::Rows { "rows" } else { "prefill" },
+        "steps": bench.steps,
         "prefill_tokens_per_s": measured.prefill_tokens_per_s,
         "decode_tokens_per_s": quantiles(Some(&measured.decode_tokens_per_s), 1.0),
+        "token_us": token_us,
+        "device_us": quantiles(measured.device_ns.as_ref(), 1e3),
+        "host_us": device_us.map(|us| token_us - us),
+        "by_kernel": by_kernel,
         "resident_bits_per_value": measured.resident_bits_per_value,
         "read_bits_per_value": measured.read_bits_per_value,
     });
+    let filled = match measured.prefill_tokens_per_s {
+        Some(speed) => format!("{} tok/s over {} tokens", figure(Some(speed)), measured.depth),
+        None => format!("none: {} random rows", measured.depth),
+    };
+    let all: f64 = measured.by_kernel.iter().map(|k| k.2).sum();
+    let each: Vec<String> = measured
+        .by_kernel
+        .iter()
+        .map(|(kernel, dispatches, ns)| {
+            let share = figure(Some(ns * 100.0 / all));
+            format!("{kernel} {share} % ({} us in {})", figure(Some(ns / 1e3)), figure(Some(*dispatches)))
+        })
+        .collect();
+    let device = device_us.map_or("no timestamps here".into(), |us| {
+        format!("{} us on the device, {} us the host's", figure(Some(us)), figure(Some(token_us - us)))
+    });
     let text = format!(
         "generate {model}, kv {}\n\
-         prefill   {} tok/s over {} tokens\n\
+         prefill   {filled}\n\
          decode    {} tok/s after them\n\
+         token     {} us: {device}\n\
+         kernels   {} us one by one: {}\n\
          bits      resident {}, read {} a value\n",
         flags.asked(),
-        figure(Some(measured.prefill_tokens_per_s)),
-        measured.depth,
         spread(&measured.decode_tokens_per_s, 1.0),
+        figure(Some(token_us)),
+        figure(Some(all / 1e3)),
+        each.join(", "),
         figure(measured.resident_bits_per_value),
         figure(measured.read_bits_per_value),
     );

@@ -9,6 +9,7 @@ mod gemv;
 mod gemv_avx2;
 #[cfg(target_arch = "x86_64")]
 mod gemv_avx512;
+pub mod tensor;
 
 use super::embed::weight;
 use super::view::{Rows, RowsMut, groups};
@@ -69,9 +70,18 @@ impl LinearPath {
 
     /// The path for a step of `rows` rows.
     pub fn for_rows(rows: u32) -> Self {
+        LinearPath::up_to(rows, 8)
+    }
+
+    /// The same where [`tensor`] kernels serve: few rows are up to 16.
+    pub fn for_rows_of_tensors(rows: u32) -> Self {
+        LinearPath::up_to(rows, 16)
+    }
+
+    fn up_to(rows: u32, few: u32) -> Self {
         match rows {
             0 | 1 => LinearPath::OneRow,
-            2..=8 => LinearPath::FewRows,
+            _ if rows <= few => LinearPath::FewRows,
             _ => LinearPath::ManyRows,
         }
     }
@@ -136,7 +146,12 @@ pub fn dispatch(
     let y = y.right(weights.first_row);
     y.check("linear.y", rows, weights.rows, true)?;
     let (row_tile, out_tile) = tile(specialisation);
-    let tiles = u64::from(rows.div_ceil(row_tile)) * u64::from(weights.rows.div_ceil(out_tile));
+    let out_tiles = u64::from(weights.rows.div_ceil(out_tile));
+    let tiles = match std::ptr::eq(specialisation.decl, &tensor::FEW) {
+        // Workgroups that stay, and take all rows by themselves.
+        true if rows > 0 => out_tiles.min(u64::from(specialisation.u32("MOST_GROUPS"))),
+        _ => u64::from(rows.div_ceil(row_tile)) * out_tiles,
+    };
     Ok(Dispatch {
         pipeline,
         groups: groups("linear", tiles, 1)?,
@@ -154,6 +169,9 @@ pub fn rows_within(specialisation: &Specialisation, outs: u32, groups: u32) -> u
 
 /// Rows and outputs of a workgroup's tile.
 fn tile(specialisation: &Specialisation) -> (u32, u32) {
+    if tensor::is_tensor(specialisation) {
+        return (specialisation.u32("ROW_TILE"), specialisation.u32("OUT_TILE"));
+    }
     match specialisation.u32("ROW_TILE") {
         TILE => (TILE, TILE),
         few => (few, specialisation.u32("WORKGROUP") / specialisation.u32("LANES") * OUTS_A_THREAD),

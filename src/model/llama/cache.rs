@@ -46,7 +46,10 @@ impl Model {
     /// # Errors
     /// As [`Engine::with_options`] and [`calibration::provide`].
     pub fn with_cache(self, profile: Profile, registry: Registry, options: &CacheOptions) -> Result<Model> {
-        let registry = calibration::provide(registry, &profile, &self.gguf, self.calibrations.as_deref())?;
+        let registry = match &self.gguf {
+            Some(gguf) => calibration::provide(registry, &profile, gguf, self.calibrations.as_deref())?,
+            None => registry,
+        };
         let Model { engine, config, chunk_tokens, .. } = self;
         let engine = self::engine(&config, engine.into_backend(), profile, registry, options, chunk_tokens)?;
         Ok(Model { engine, config, ..self })

@@ -3,7 +3,7 @@
 use super::weights::{Matrix, Weights};
 use crate::backend::{Backend, BufferSlice, PipelineId, Recording, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::linear::{self, LinearPath};
+use crate::kernel::linear::{self, LinearPath, tensor};
 use crate::kernel::{RowView, add, argmax, embed, gated_mul, gather, head_norm, rms_norm, rope};
 use crate::model::config::ModelConfig;
 use crate::num::weights::WeightType;
@@ -30,6 +30,8 @@ pub(super) struct Kernels {
     gather: PipelineId,
     argmax: PipelineId,
     linear: HashMap<(WeightType, u32, bool, LinearPath), Product>,
+    /// Whether products are tensor cores'.
+    tensors: bool,
     eps: f32,
     embedding_scale: f32,
 }
@@ -45,6 +47,7 @@ pub(super) struct Branch<'a> {
 
 impl Kernels {
     pub fn prepare(config: &ModelConfig, weights: &Weights, backend: &mut dyn Backend) -> Result<Self> {
+        let machine = tensor::Machine::of(backend.caps());
         let mut made = |spec: Specialisation| -> Result<Prepared> { Ok((backend.prepare(&spec)?, spec)) };
         let embedding = &weights.embedding;
         let family = config.architecture;
@@ -58,7 +61,12 @@ impl Kernels {
             for path in LinearPath::ALL {
                 let key = (matrix.weight, matrix.columns, accumulate, path);
                 if let Entry::Vacant(place) = linears.entry(key) {
-                    let spec = linear::specialise(matrix.weight, matrix.columns, accumulate, path)?;
+                    let own = match machine {
+                        Some(machine) => tensor::specialise(machine, matrix.weight, matrix.columns, accumulate, path)?,
+                        None => None,
+                    };
+                    let portable = || linear::specialise(matrix.weight, matrix.columns, accumulate, path);
+                    let spec = own.map_or_else(portable, Ok)?;
                     let (pipeline, specialisation) = made(spec)?;
                     place.insert(Product { pipeline, specialisation, most_groups: u32::MAX });
                 }
@@ -80,6 +88,7 @@ impl Kernels {
             gather: made(gather::specialise()?)?.0,
             argmax: made(argmax::specialise()?)?.0,
             linear: linears,
+            tensors: machine.is_some(),
             eps: config.rms_eps,
             embedding_scale: config.embedding_scale(),
         })
@@ -116,7 +125,11 @@ impl Kernels {
         rows: u32,
         accumulate: bool,
     ) -> Result<()> {
-        let key = (matrix.weight, matrix.columns, accumulate, LinearPath::for_rows(rows));
+        let path = match self.tensors {
+            true => LinearPath::for_rows_of_tensors(rows),
+            false => LinearPath::for_rows(rows),
+        };
+        let key = (matrix.weight, matrix.columns, accumulate, path);
         let Product { pipeline, specialisation, most_groups } = self
             .linear
             .get(&key)

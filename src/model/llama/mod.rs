@@ -6,6 +6,7 @@ mod fallbacks;
 mod forward;
 mod kernels;
 mod observe;
+mod random;
 mod weights;
 
 pub use cache::CacheOptions;
@@ -21,6 +22,7 @@ use crate::calibration;
 use crate::engine::{Engine, Registry, SeqId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::num::rope::RopeTable;
+use crate::num::weights::WeightType;
 use crate::page::ContentKey;
 use crate::profile::Profile;
 use kernels::Kernels;
@@ -64,8 +66,8 @@ impl Default for LoadOptions {
 
 /// A model on a backend, with its cache.
 pub struct Model {
-    /// For the hash that names the model, which is not worth its time before a key is asked for.
-    gguf: Gguf,
+    /// For the hash that names the model, which is not worth its time before a key is asked for. None of random weights.
+    gguf: Option<Gguf>,
     config: ModelConfig,
     engine: Engine,
     weights: Weights,
@@ -117,12 +119,40 @@ impl Model {
     ) -> Result<Self> {
         let config = ModelConfig::from_gguf(gguf)?;
         let registry = calibration::provide(registry, &profile, gguf, options.calibrations.as_deref())?;
+        let weights = Weights::load(gguf, &config, backend.as_mut())?;
+        Model::assemble(Some(gguf.clone()), config, weights, backend, (profile, registry), options)
+    }
+
+    /// A model of random weights in a shape, for measurements: what it says means nothing. It has no content keys and no
+    /// calibration.
+    ///
+    /// # Errors
+    /// `Unsupported` for a shape beyond plain Llama's; else as [`Model::load`].
+    pub fn random(
+        config: ModelConfig,
+        weight: WeightType,
+        mut backend: Box<dyn Backend>,
+        profile: Profile,
+        registry: Registry,
+        options: &LoadOptions,
+    ) -> Result<Self> {
+        let weights = random::weights(&config, weight, backend.as_mut())?;
+        Model::assemble(None, config, weights, backend, (profile, registry), options)
+    }
+
+    fn assemble(
+        gguf: Option<Gguf>,
+        config: ModelConfig,
+        weights: Weights,
+        mut backend: Box<dyn Backend>,
+        (profile, registry): (Profile, Registry),
+        options: &LoadOptions,
+    ) -> Result<Self> {
         let chunk_tokens = options.chunk_tokens.clamp(1, 1 << 16);
         let logit_rows = options.logit_rows.clamp(1, chunk_tokens);
         let ropes = [&config.rope].into_iter().chain(config.sliding.as_ref().map(|s| &s.rope));
         let ropes = ropes.map(|rope| RopeTable::new(f64::from(rope.base), rope.dim_count, &rope.scaling));
         let ropes = ropes.collect::<Result<Vec<_>>>()?;
-        let weights = Weights::load(gguf, &config, backend.as_mut())?;
         let kernels = Kernels::prepare(&config, &weights, backend.as_mut())?;
         let buffers = Buffers::new(&config, chunk_tokens, logit_rows, backend.as_mut())?;
         let cache = CacheOptions {
@@ -133,7 +163,6 @@ impl Model {
         };
         let engine = cache::engine(&config, backend, profile, registry, &cache, chunk_tokens)?;
         let calibrations = options.calibrations.clone();
-        let gguf = gguf.clone();
         Ok(Model {
             gguf,
             config,
@@ -163,10 +192,13 @@ impl Model {
     /// the hash that names it.
     ///
     /// # Errors
-    /// `Shape` for an unknown sequence.
+    /// `Shape` for an unknown sequence, `Unsupported` for random weights.
     pub fn content_keys(&mut self, seq: SeqId) -> Result<Vec<Option<ContentKey>>> {
+        let Some(gguf) = &self.gguf else {
+            return Err(Error::new(ErrorKind::Unsupported, "random weights have no hash that names their pages", ""));
+        };
         if self.engine.model_hash().is_none() {
-            self.engine.set_model_hash(self.gguf.sha256());
+            self.engine.set_model_hash(gguf.sha256());
         }
         self.engine.content_keys(seq, 0)
     }

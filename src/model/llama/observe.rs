@@ -4,7 +4,7 @@ use super::forward::{Answers, ModelRows};
 use super::{Buffers, Model};
 use crate::backend::read_blocking;
 use crate::engine::Step;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::gguf::dequantize;
 
 /// One layer's attention in a step, rows in the order of the step's sequences.
@@ -45,10 +45,13 @@ impl Model {
     /// The output projection of a layer's attention, `[hidden][query heads * head_dim]`, from the model's file.
     ///
     /// # Errors
-    /// `File` for a layer that the file does not have.
+    /// `File` for a layer that the file does not have, `Unsupported` for random weights.
     pub fn output_projection(&self, layer: usize) -> Result<Vec<f32>> {
-        let tensor = self.gguf.tensor(&format!("blk.{layer}.attn_output.weight"))?;
-        dequantize(tensor, self.gguf.tensor_bytes(tensor)?)
+        let Some(gguf) = &self.gguf else {
+            return Err(Error::new(ErrorKind::Unsupported, "random weights are not read back", ""));
+        };
+        let tensor = gguf.tensor(&format!("blk.{layer}.attn_output.weight"))?;
+        dequantize(tensor, gguf.tensor_bytes(tensor)?)
     }
 }
 
