@@ -12,7 +12,7 @@ use kvarto::kernel::linear::{LinearPath, tensor};
 use kvarto::kernel::tier::Tier;
 use kvarto::kernel::{
     SideBases, SideBasis, append, convert, copy_slots, decode, decode_tiles, mean, merge, plane, prefill, query,
-    summarise_box,
+    rms_norm, summarise_box,
 };
 use kvarto::num::weights::WeightType;
 use kvarto::shape::{PageGeometry, Side};
@@ -313,7 +313,8 @@ fn cuda_texts_compile_for_every_architecture() {
     let mut seen = std::collections::BTreeSet::new();
     // One of each pair of formats, in turn over the shapes, and merges in each basis.
     specs.retain(|spec| seen.insert(format!("{} {:?}", spec.decl.name, spec.codecs)));
-    let linear = tensor_specs();
+    let mut linear = tensor_specs();
+    linear.extend([1, 7, 576, 4096, 5120, 16_384].map(|width| rms_norm::specialise(width).expect("rms_norm")));
     for (at, capability) in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)].into_iter().enumerate() {
         let compiler = Compiler::new(capability, None);
         if compiler.compiler().is_none() {
