@@ -13,7 +13,7 @@ use kvarto::kernel::linear::{LinearPath, tensor};
 use kvarto::kernel::tier::Tier;
 use kvarto::kernel::{
     SideBases, SideBasis, append, convert, copy_slots, decode, decode_tiles, mean, merge, plane, prefill,
-    prefill_tiles, query, summarise_box,
+    prefill_tiles, query, rms_norm, summarise_box,
 };
 use kvarto::num::weights::WeightType;
 use kvarto::shape::{PageGeometry, Side};
@@ -328,7 +328,8 @@ fn cuda_texts_compile_for_every_architecture() {
         specs.retain(|spec| seen.insert(format!("{} {:?}", spec.decl.name, spec.codecs)));
         specs
     };
-    let linear = tensor_specs();
+    let mut linear = tensor_specs();
+    linear.extend([1, 7, 576, 4096, 5120, 16_384].map(|width| rms_norm::specialise(width).expect("rms_norm")));
     for (at, capability) in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)].into_iter().enumerate() {
         let specs = some(TensorCores::usual(capability));
         let compiler = Compiler::new(capability, None);

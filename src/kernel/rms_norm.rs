@@ -3,7 +3,8 @@
 use super::RowView;
 use super::view::{Rows, RowsMut};
 use crate::backend::{
-    BindingDecl, BufferSlice, Constant, CpuCall, Dispatch, Element, KernelDecl, ParamDecl, PipelineId, Specialisation,
+    BindingDecl, BufferSlice, Constant, CpuCall, CudaText, Dispatch, Element, KernelDecl, ParamDecl, PipelineId,
+    Specialisation,
 };
 use crate::error::{Error, ErrorKind, Result};
 use pulp::{Arch, Simd, WithSimd};
@@ -29,7 +30,14 @@ pub static DECL: KernelDecl = KernelDecl {
     codecs: &[],
     cpu,
     wgsl: include_str!("../../shaders/rms_norm.wgsl"),
-    cuda: None,
+    cuda: Some(CudaText {
+        text: include_str!("../../cuda/rms_norm.cu"),
+        // A thread holds up to 16 values and as many weights.
+        serves: |spec| spec.u32("WIDTH") <= 16_384,
+        threads: |spec| spec.u32("WIDTH").div_ceil(8).next_multiple_of(32).clamp(64, 1024),
+        shared_bytes: |_| 0,
+        overlaps: true,
+    }),
 };
 
 /// For rows of `width` values.

@@ -1,8 +1,8 @@
-//! The linear layer on tensor cores, where there is a device of CUDA's: against the same references, by the same limit.
+//! CUDA's own dense kernels, where there is a device: against the same references, by the same limits.
 
 use super::rig::{Rig, Weights};
-use crate::check_linear_of;
 use crate::support::require_or_skip;
+use crate::{check_linear_of, rms_norm_of_strided_rows};
 use kvarto::backend::Backend;
 use kvarto::backend::cuda::{CudaBackend, compiles};
 use kvarto::kernel::linear::{LinearPath, tensor};
@@ -34,6 +34,14 @@ fn products_of_tensor_cores_are_right() {
                 check(&mut rig, machine, &Weights::random(weight, columns, 21), true);
             }
         }
+    }
+}
+
+#[test]
+fn norms_are_right() {
+    match compiles().and_then(|()| CudaBackend::open(0)) {
+        Ok(mut backend) => rms_norm_of_strided_rows(&mut Rig::over(&mut backend)),
+        Err(error) => require_or_skip("cuda", error.message()),
     }
 }
 
