@@ -6,9 +6,9 @@
 //! logits, of values the probabilities, relative to a power of two, so that nothing leaves the range of f16.
 //!
 //! What was tried on an H200 on 2026-12-01 (causal, 32,768 rows over as many tokens, 32 query and 8 KV heads of 128, pages of
-//! 64; the kernel alone, by a harness around it that held f16 and bf16 against f64 at sampled rows: worst error 4e-4 and 4e-3
-//! of the largest output), beside f16 23.2 ms (380 TFLOP/s), fp8 23.4, tq3 21.7, tq4 24.1; PyTorch's FlashAttention-2 took
-//! 26.0 and cuDNN 15.7 for f16:
+//! 64; the kernel alone, by a harness around it that held sampled rows against f64: worst error 5e-4 of the largest output,
+//! 4e-3 with bf16), beside f16 22.9 ms (384 TFLOP/s), bf16 22.4, fp8 23.1, tq2 21.2, tq3 21.9, tq4 24.1; PyTorch's
+//! FlashAttention-2 took 26.0 and cuDNN 15.7 for f16:
 //! - products of warps (`mma.sync`), which other architectures run: f16 31.4, fp8 31.8, tq3 30.6; by 32 tokens level;
 //! - warpgroups that bring what they multiply, with a barrier a step: f16 29.7, fp8 30.3, tq3 31.4, tq4 33.5;
 //! - one warpgroup that brings both sides, three stages, registers 56 and 224: f16 31.1, fp8 25.3, tq3 26.4, tq4 28.5. A panel
