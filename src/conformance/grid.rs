@@ -34,8 +34,7 @@ const ROWS_FACTOR: usize = 4;
 /// More rows than this are a prefill.
 const MOST_DECODE_ROWS: usize = 16;
 const SPLITS: [usize; 4] = [1, 3, 8, usize::MAX];
-// The widest: nothing may wrap beside it.
-const WINDOWS: [Option<u32>; 4] = [None, Some(1), Some(100), Some(u32::MAX)];
+const WINDOWS: [Option<u32>; 3] = [None, Some(1), Some(100)];
 const CAPS: [Option<f32>; 2] = [None, Some(3.0)];
 const SINKS: [Option<f32>; 2] = [None, Some(1.5)];
 
@@ -220,6 +219,20 @@ pub fn in_parts(kernel: Kernel) -> Case {
         in_parts: true,
         basis: BASES[1],
         sequences: vec![(700, 2), (130, if kernel == Kernel::Decode { 1 } else { 40 })],
+        row_tile: if kernel == Kernel::Decode { 2 } else { 32 },
+        kernel,
+        ..Case::default()
+    }
+}
+
+/// The widest window that there is, beside which no position may wrap.
+pub fn widest_window(kernel: Kernel) -> Case {
+    Case {
+        k_dim: 64,
+        v_dim: 64,
+        group: 2,
+        window: Some(u32::MAX),
+        sequences: vec![(300, 1), (70, if kernel == Kernel::Decode { 2 } else { 40 })],
         row_tile: if kernel == Kernel::Decode { 2 } else { 32 },
         kernel,
         ..Case::default()

@@ -139,7 +139,9 @@ fn checks(quick: bool) -> Vec<(String, Check)> {
         checks.push((format!("short-block-{}-{page_tokens}", kernel.as_str()), Check::Attention(Box::new(case))));
     }
     for kernel in Kernel::BOTH {
-        checks.push((format!("in-parts-{}", kernel.as_str()), Check::Attention(Box::new(grid::in_parts(kernel)))));
+        let case = |case: Case| Check::Attention(Box::new(case));
+        checks.push((format!("in-parts-{}", kernel.as_str()), case(grid::in_parts(kernel))));
+        checks.push((format!("widest-window-{}", kernel.as_str()), case(grid::widest_window(kernel))));
     }
     for (turn, (format, side)) in NAMES.iter().flat_map(|f| Side::BOTH.map(|side| (*f, side))).enumerate() {
         for (at, tokens) in PAGE_TOKENS.into_iter().enumerate().filter(|(at, _)| !quick || *at == turn % 4) {
