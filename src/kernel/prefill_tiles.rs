@@ -24,7 +24,7 @@ use super::{attention_cpu, decode_tiles, prefill};
 use crate::backend::{CodecUse, Constant, CudaText, KernelDecl, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
 
-const CONSTANTS: &[&str] = &attention::constants_and::<27>(&[
+const CONSTANTS: &[&str] = &attention::constants_and::<29>(&[
     "CHUNK",
     "STEP",
     "PITCH",
@@ -38,6 +38,8 @@ const CONSTANTS: &[&str] = &attention::constants_and::<27>(&[
     "MULTIPLIERS_REGISTERS",
     "BLOCKS_AN_SM",
     "SHARED_BYTES",
+    "QUERY_PARTS",
+    "WEIGHT_PARTS",
 ]);
 
 /// The kernel by products of warps, on every architecture. It has no WGSL: [`specialise`] is asked for it by devices of
@@ -118,6 +120,9 @@ pub fn specialise(shape: &AttentionShape, k: CodecUse, v: CodecUse, rows: usize,
         ("MULTIPLIERS_REGISTERS", number(208)),
         ("BLOCKS_AN_SM", number(layout.blocks)),
         ("SHARED_BYTES", number(layout.shared_bytes(shape, [&k, &v]))),
+        // Pages of e4m3 become 16-bit panels on every architecture.
+        ("QUERY_PARTS", number(0)),
+        ("WEIGHT_PARTS", number(0)),
     ]);
     Specialisation::new(decl, &constants, vec![k, v])
 }

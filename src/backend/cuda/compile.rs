@@ -74,7 +74,7 @@ impl Compiler {
 
     /// Named by what it is made from, whichever compiler makes it.
     fn file(&self, source: &Source) -> Option<PathBuf> {
-        let whole = format!("{} {OPTIONS:?} {}", self.target, source.text);
+        let whole = format!("{} {:?} {}", self.target, options(source), source.text);
         Some(self.folder.as_ref()?.join(format!("{:032x}.cubin", xxh3_128(whole.as_bytes()))))
     }
 }
@@ -186,7 +186,7 @@ fn compile(source: &Source, target: &str, key: &str) -> Result<Vec<u8>> {
     let text = CString::new(source.text.as_str()).map_err(|_| refused("its text holds a zero".into()))?;
     let program =
         Program(result::create_program(&text, Some(c"kvarto.cu")).map_err(|e| refused(format!("NVRTC: {e:?}")))?);
-    let mut options: Vec<String> = OPTIONS.iter().map(|o| o.to_string()).collect();
+    let mut options = options(source);
     options.push(format!("--gpu-architecture={target}"));
     // SAFETY: the program lives.
     if unsafe { result::compile_program(program.0, &options) }.is_err() {
@@ -203,6 +203,11 @@ fn compile(source: &Source, target: &str, key: &str) -> Result<Vec<u8>> {
         .result()
         .map_err(|e| refused(format!("NVRTC: {e:?}")))?;
     Ok(cubin)
+}
+
+fn options(source: &Source) -> Vec<String> {
+    let each = source.rounds_each.then_some("--fmad=false");
+    OPTIONS.iter().copied().chain(each).map(str::to_string).collect()
 }
 
 /// The first lines of a log that speak of errors.

@@ -32,6 +32,8 @@ pub struct Source {
     pub shared_bytes: u32,
     /// Whether it may begin before the kernel ahead of it has ended: it then waits for that by itself.
     pub overlaps: bool,
+    /// Whether products and sums are each rounded, as the CPU's are: kernels that make codes are held to its bits.
+    pub rounds_each: bool,
 }
 
 /// The text of `spec`: its own where it has one in `cuda/`, else its WGSL's translation.
@@ -77,7 +79,7 @@ fn written(spec: &Specialisation, own: &CudaText) -> Result<Source> {
     text.push_str(CUDA_NUMBERS);
     tiles(spec, &mut text)?;
     text.push_str(own.text);
-    Ok(Source { text, threads, shared_bytes: (own.shared_bytes)(spec), overlaps: own.overlaps })
+    Ok(Source { text, threads, shared_bytes: (own.shared_bytes)(spec), overlaps: own.overlaps, rounds_each: false })
 }
 
 /// The formats' tiles, each text once, and their names in the kernel.

@@ -10,7 +10,7 @@ mod types;
 
 use super::source::{ENTRY, Source};
 use crate::backend::assemble::{AssembleOptions, assemble};
-use crate::backend::{Access, Specialisation};
+use crate::backend::{Access, BindingDecl, Element, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, GlobalVariable, Handle, Module};
@@ -95,7 +95,13 @@ impl Writer<'_> {
         self.function("kv_main", &entry.function, self.info.get_entry_point(0), &mut out)?;
         out.push_str("};\n");
         self.kernel(entry, &buffers, params, clear, &mut out)?;
-        Ok(Source { text: out, threads: entry.workgroup_size.iter().product(), shared_bytes: 0, overlaps: true })
+        Ok(Source {
+            text: out,
+            threads: entry.workgroup_size.iter().product(),
+            shared_bytes: 0,
+            overlaps: true,
+            rounds_each: self.makes_codes(),
+        })
     }
 
     /// The `__global__` function: buffers in the declaration's order, then the parameter block.
@@ -167,6 +173,13 @@ impl Writer<'_> {
             Some((handle, variable)) => Ok(Some((self.type_name(variable.ty)?, self.global_name(handle)))),
             None => Ok(None),
         }
+    }
+
+    /// Whether it writes pages in a format.
+    fn makes_codes(&self) -> bool {
+        let words =
+            |b: &BindingDecl| b.access == Access::ReadWrite && matches!(b.element, Element::U32 | Element::U32x4);
+        !self.spec.codecs.is_empty() && self.spec.decl.bindings.iter().any(words)
     }
 
     /// Whether a buffer is only read.
