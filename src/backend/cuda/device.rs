@@ -1,18 +1,19 @@
 //! The backend.
 
 use super::buffers::Buffers;
+use super::capabilities::caps;
 use super::compile::{Compiler, compiles_for};
 use super::driver::{Context, Entered, Event, Pinned, Stream};
 use super::function::Function;
 use super::graph::Graphs;
 use super::launch::Launch;
-use super::probe::{DeviceReport, device};
+use super::probe::device;
 use super::read::Reader;
 use super::source::source;
 use super::timing::Timer;
 use crate::backend::{
-    Backend, BackendKind, BufferId, BufferSlice, Caps, Command, Dispatch, KernelDecl, KernelTime, PipelineId,
-    ReadFuture, Recording, Specialisation, SubmissionId, Timing, checks,
+    Backend, BufferId, BufferSlice, Caps, Command, Dispatch, KernelDecl, KernelTime, PipelineId, ReadFuture, Recording,
+    Specialisation, SubmissionId, Timing, checks,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::decode_tuning;
@@ -21,9 +22,6 @@ use std::sync::Arc;
 
 /// Submissions whose end is watched; a longer queue waits for the oldest.
 const WATCHED: usize = 64;
-
-/// Workgroups of portable kernels that keep a multiprocessor busy, about.
-const WORKGROUPS_A_MULTIPROCESSOR: u32 = 8;
 
 /// A compiled kernel.
 struct Pipeline {
@@ -243,37 +241,6 @@ impl Drop for CudaBackend {
         let _ = self.stream.wait();
         let _entered = self.context.enter();
         self.graphs = Graphs::default();
-    }
-}
-
-fn caps(report: &DeviceReport, compiler: &Compiler) -> Caps {
-    let compiled = compiler.compiler().map_or("no NVRTC".to_string(), |version| format!("NVRTC {version}"));
-    Caps {
-        kind: BackendKind::Cuda,
-        api: "cuda".into(),
-        adapter: report.name.clone(),
-        driver: format!("CUDA {}, {compiled}", report.driver),
-        device_type: if report.integrated { "integrated" } else { "discrete" }.into(),
-        software: false,
-        tier: "native".into(),
-        // Kernels count words by 32 bits.
-        max_binding_bytes: u64::from(u32::MAX) * 4,
-        max_buffer_bytes: (u64::from(u32::MAX) * 4).min(report.memory_bytes),
-        max_workgroup_bytes: report.shared_bytes,
-        max_invocations: 1024,
-        max_workgroups_per_dimension: i32::MAX as u32,
-        max_storage_buffers: 8,
-        offset_alignment: 256,
-        target_workgroups: WORKGROUPS_A_MULTIPROCESSOR * report.multiprocessors,
-        multiprocessors: Some(report.multiprocessors),
-        timestamps: true,
-        // Products on tensor cores.
-        f16: true,
-        subgroups: None,
-        played_subgroup: None,
-        features: decode_tuning::features(report.capability, compiler.target()),
-        masked: Vec::new(),
-        max_submission_ms: 0,
     }
 }
 

@@ -4,6 +4,7 @@
 //! made by NVRTC, where that is found, and kept on disk ([`Compiler`]).
 
 mod buffers;
+mod capabilities;
 mod compile;
 mod device;
 mod driver;
