@@ -42,6 +42,8 @@ pub mod calibration;
 pub mod model;
 #[cfg(feature = "trace")]
 pub mod trace;
+#[cfg(all(feature = "cuda", feature = "model"))]
+pub mod usual;
 
 #[cfg(feature = "eval")]
 pub mod eval;

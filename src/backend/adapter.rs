@@ -17,14 +17,19 @@ pub enum Adapter {
 }
 
 impl Adapter {
-    /// The CPU, every adapter of wgpu's, and CUDA's devices where there is a compiler for kernels.
+    /// The CPU, every adapter of wgpu's, and CUDA's devices where some kernels come with the crate or there is a compiler
+    /// for them.
     pub fn all() -> Vec<Adapter> {
-        let mut cuda = cuda::compiles().and_then(|()| cuda::devices()).unwrap_or_default();
-        for report in &mut cuda {
-            if let Err(error) = cuda::compiles_for(report) {
+        let mut cuda = cuda::devices().unwrap_or_default();
+        // Without a compiler, a device that needs one is not listed; one that the compiler does not serve is refused.
+        let compiles = cuda::compiles().is_ok();
+        cuda.retain_mut(|report| match cuda::serves(report) {
+            Ok(()) => true,
+            Err(error) => {
                 report.refusal.get_or_insert(error.message().into());
+                compiles
             }
-        }
+        });
         let wgpu = adapters().into_iter().map(|report| Adapter::Wgpu(Box::new(report)));
         [Adapter::Cpu].into_iter().chain(wgpu).chain(cuda.into_iter().map(Adapter::Cuda)).collect()
     }

@@ -14,6 +14,7 @@ mod cpu_call;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod declaration;
+mod listing;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod reading;
 mod recording;
@@ -28,6 +29,7 @@ pub use cpu_call::CpuCall;
 pub use declaration::{
     Access, BindingDecl, CodecUse, Constant, CudaText, Element, KernelDecl, ParamDecl, ParamKind, Specialisation,
 };
+pub use listing::{Listed, ListingBackend};
 pub use recording::{BufferSlice, Command, Dispatch, Recording};
 
 use crate::error::Result;

@@ -87,8 +87,9 @@ pub(super) fn candidates(word: Option<&str>) -> Result<Vec<Adapter>> {
     }
     if word.is_some_and(|word| word == "cuda" || word.starts_with("cuda:")) {
         // Named, so its reason is the answer.
-        cuda::devices()?;
-        cuda::compiles()?;
+        if !cuda::devices()?.iter().any(|device| cuda::serves(device).is_ok()) {
+            cuda::compiles()?;
+        }
     }
     let mut all = Adapter::all();
     if let Some(word) = word {

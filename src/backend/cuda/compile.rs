@@ -1,34 +1,69 @@
-//! From CUDA text to machine code: kept on disk by what it was made from, made by NVRTC where it is found.
+//! From CUDA text to machine code: that which comes with the crate, else what is kept on disk, else what NVRTC makes, else
+//! PTX that comes with the crate, which the driver compiles.
 
-#![allow(unsafe_code)]
-
+use super::kept::{keep, kept};
+use super::nvrtc::{self, OPTIONS, REMEDY, compiles_for};
+use super::prebuilt::Prebuilt;
 use super::probe::DeviceReport;
 use super::source::Source;
 use crate::error::{Error, ErrorKind, Result};
-use cudarc::nvrtc::{result, sys};
-use std::ffi::{CStr, CString, c_char};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use std::path::PathBuf;
+use xxhash_rust::xxh3::xxh3_128;
 
-/// What every kernel is compiled with.
-const OPTIONS: &[&str] = &["--std=c++17", "--device-as-default-execution-space", "--extra-device-vectorization"];
-
-const REMEDY: &str =
-    "install CUDA's run-time compiler (libnvrtc, 12 or 13) where the loader finds it, or use --backend vulkan";
-
-/// Makes machine code for one architecture.
+/// Finds or makes machine code for one architecture.
 pub struct Compiler {
     target: String,
     folder: Option<PathBuf>,
-    /// NVRTC's version; none where it is not found.
-    version: Option<(i32, i32)>,
+    prebuilt: Prebuilt,
+    /// NVRTC's version, or why there is none that serves.
+    nvrtc: std::result::Result<(i32, i32), String>,
+}
+
+/// Whether a device's kernels can be had here: at least some of them come with the crate, or NVRTC makes them.
+///
+/// # Errors
+/// `Unsupported`: as [`compiles_for`], where none come with the crate either.
+pub fn serves(device: &DeviceReport) -> Result<()> {
+    match Prebuilt::of(device.capability, device.driver_version()).held() {
+        Some(_) => Ok(()),
+        None => compiles_for(device),
+    }
+}
+
+/// What machine code is found by: a hash of all that it is made from but the architecture and the compiler.
+pub fn identity(source: &Source) -> u128 {
+    xxh3_128(format!("{OPTIONS:?} {}", source.text).as_bytes())
 }
 
 impl Compiler {
-    /// For a compute capability; made code is kept in `folder`, if any.
+    /// Of NVRTC alone, for a compute capability; made code is kept in `folder`, if any.
     pub fn new(capability: (u32, u32), folder: Option<PathBuf>) -> Self {
-        Compiler { target: target(capability), folder, version: version() }
+        Compiler::for_target(&target(capability), folder)
+    }
+
+    /// Of NVRTC alone, for a target by its name: `sm_100f`, or `compute_80`, whose code is PTX.
+    pub fn for_target(target: &str, folder: Option<PathBuf>) -> Self {
+        let nvrtc = nvrtc::version().ok_or_else(|| "NVRTC is not found".to_string());
+        Compiler { target: target.into(), folder, prebuilt: Prebuilt::default(), nvrtc }
+    }
+
+    /// For a device: with what comes with the crate, and with NVRTC if it serves the device.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is an NVRTC that does not serve it, and nothing comes with the crate. Without any NVRTC,
+    /// what is kept may do.
+    pub fn for_device(device: &DeviceReport, folder: Option<PathBuf>) -> Result<Self> {
+        let mut compiler = Compiler::new(device.capability, folder);
+        compiler.prebuilt = Prebuilt::of(device.capability, device.driver_version());
+        if compiler.nvrtc.is_ok()
+            && let Err(error) = compiles_for(device)
+        {
+            if compiler.prebuilt.held().is_none() {
+                return Err(error);
+            }
+            compiler.nvrtc = Err(error.message().into());
+        }
+        Ok(compiler)
     }
 
     /// `cuda` in the folder that the variable `KVARTO_CACHE` names, or in `kvarto` of the user's cache folder.
@@ -42,9 +77,49 @@ impl Compiler {
         &self.target
     }
 
-    /// NVRTC's version, `13.0`; none where it is not found.
+    /// The version of the NVRTC that serves, `13.0`; none without.
     pub fn compiler(&self) -> Option<String> {
-        self.version.map(|(major, minor)| format!("{major}.{minor}"))
+        self.nvrtc.as_ref().ok().map(|(major, minor)| format!("{major}.{minor}"))
+    }
+
+    /// Where machine code comes from: `212 kernels for sm_90a built in, NVRTC 13.0`.
+    pub fn describe(&self) -> String {
+        let built_in = match self.prebuilt.held() {
+            Some((target, count)) => format!("{count} kernels for {target} built in"),
+            None => "no kernels built in".into(),
+        };
+        let compiled = self.compiler().map_or("no NVRTC".to_string(), |version| format!("NVRTC {version}"));
+        format!("{built_in}, {compiled}")
+    }
+
+    /// The first machine code of `source` that `load` takes. It is told the source as the code is: PTX is of an
+    /// architecture whose kernels do not overlap. The kernel is called `key` in errors.
+    ///
+    /// # Errors
+    /// `Unsupported` where no machine code is found and none can be made; what `load` says of code made anew.
+    pub fn load<T>(&self, source: &Source, key: &str, load: impl Fn(&[u8], &Source) -> Result<T>) -> Result<T> {
+        let identity = identity(source);
+        // A driver may refuse what came with the crate or was kept: made by a newer compiler, or for another driver.
+        let tried = |whence: &str, code: &[u8]| {
+            load(code, source)
+                .inspect(|_| log::debug!("{whence}: {key}"))
+                .inspect_err(|e| log::debug!("{whence}, and not taken: {key}: {e}"))
+                .ok()
+        };
+        if let Some(made) = self.prebuilt.cubin(identity).and_then(|code| tried("built in", code)) {
+            return Ok(made);
+        }
+        if let Some(made) = self.kept(source).and_then(|code| tried("kept", &code)) {
+            return Ok(made);
+        }
+        let missing = match self.cubin(source, key) {
+            Ok(cubin) => return load(&cubin, source).map_err(|e| e.context(key)),
+            Err(error) => error,
+        };
+        match self.prebuilt.ptx(identity) {
+            Some(ptx) => load(ptx, &Source { overlaps: false, ..source.clone() }).map_err(|e| e.context(key)),
+            None => Err(missing),
+        }
     }
 
     /// The cubin of `source` that is kept, if there is one.
@@ -55,16 +130,20 @@ impl Compiler {
     /// A cubin of `source`, made anew and kept; it is called `key` in errors.
     ///
     /// # Errors
-    /// `Unsupported` where NVRTC is not found or refuses the text.
+    /// `Unsupported` where NVRTC does not serve or refuses the text.
     pub fn cubin(&self, source: &Source, key: &str) -> Result<Vec<u8>> {
-        if self.version.is_none() {
+        if let Err(why) = &self.nvrtc {
+            let built_in = match self.prebuilt.held() {
+                Some((target, count)) => format!("among the {count} built in for {target}"),
+                None => "built in".into(),
+            };
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("kernel {key} is not kept for {}, and NVRTC is not found", self.target),
+                format!("no machine code of kernel {key} for {}: it is not {built_in}, none is kept, and {why}", self.target),
                 REMEDY,
             ));
         }
-        let cubin = compile(source, &self.target, key)?;
+        let cubin = nvrtc::compile(source, &self.target, key)?;
         if let Some(file) = self.file(source) {
             // A folder that cannot be written costs the next start its time, and nothing else.
             let _ = keep(&file, &cubin).inspect_err(|e| log::debug!("not kept: {}: {e}", file.display()));
@@ -74,63 +153,7 @@ impl Compiler {
 
     /// Named by what it is made from, whichever compiler makes it.
     fn file(&self, source: &Source) -> Option<PathBuf> {
-        let whole = format!("{} {OPTIONS:?} {}", self.target, source.text);
-        Some(self.folder.as_ref()?.join(format!("{:032x}.cubin", xxh3_128(whole.as_bytes()))))
-    }
-}
-
-/// Whether kernels can be compiled for a device here, and will be taken by its driver.
-///
-/// # Errors
-/// `Unsupported` where NVRTC is not found, is older than CUDA 12 or does not know the architecture, or is of a later major
-/// version than the driver.
-pub fn compiles_for(device: &DeviceReport) -> Result<()> {
-    compiles()?;
-    let (major, minor) = version().unwrap_or_default();
-    let own = device.capability.0 * 10 + device.capability.1;
-    let driver = device.driver.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
-    serves((major, minor), &architectures(), own, driver)
-        .map_err(|why| Error::new(ErrorKind::Unsupported, format!("no CUDA on {}: {why}", device.name), REMEDY))
-}
-
-/// Whether NVRTC of this version, which knows these architectures, makes code of architecture `own` that a driver of
-/// CUDA `driver` loads; or why not.
-fn serves(version: (i32, i32), known: &[i32], own: u32, driver: i32) -> std::result::Result<(), String> {
-    let (major, minor) = version;
-    if major < 12 {
-        return Err(format!("NVRTC {major}.{minor} is older than 12.0"));
-    }
-    if major > driver {
-        return Err(format!("NVRTC {major}.{minor} is newer than the driver, which speaks CUDA {driver}"));
-    }
-    if !known.contains(&(own as i32)) {
-        return Err(format!("NVRTC {major}.{minor} does not know sm_{own}"));
-    }
-    Ok(())
-}
-
-fn architectures() -> Vec<i32> {
-    let mut count = 0;
-    // SAFETY: NVRTC is found; writes one number.
-    if unsafe { sys::nvrtcGetNumSupportedArchs(&mut count) }.result().is_err() {
-        return Vec::new();
-    }
-    let mut known = vec![0; count.max(0) as usize];
-    // SAFETY: the list is as long as NVRTC said.
-    let listed = unsafe { sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) }.result();
-    if listed.is_ok() { known } else { Vec::new() }
-}
-
-/// Whether kernels can be compiled here.
-///
-/// # Errors
-/// `Unsupported` where NVRTC is not found.
-pub fn compiles() -> Result<()> {
-    match version() {
-        Some(_) => Ok(()),
-        None => {
-            Err(Error::new(ErrorKind::Unsupported, "no CUDA: its run-time compiler (libnvrtc) is not found", REMEDY))
-        }
+        Some(self.folder.as_ref()?.join(format!("{}-{:032x}.cubin", self.target, identity(source))))
     }
 }
 
@@ -140,117 +163,52 @@ fn target((major, minor): (u32, u32)) -> String {
     format!("sm_{major}{minor}{own}")
 }
 
-/// Machine code that was kept, if it is what was written: a hash of it stands before it.
-fn kept(file: &Path) -> Option<Vec<u8>> {
-    let bytes = std::fs::read(file).ok()?;
-    let (hash, cubin) = bytes.split_first_chunk::<8>()?;
-    (xxh3_64(cubin).to_le_bytes() == *hash).then(|| cubin.to_vec())
-}
-
-fn keep(file: &Path, cubin: &[u8]) -> std::io::Result<()> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    // Whole or not at all, also beside a process or thread that keeps the same.
-    let own = COUNT.fetch_add(1, Ordering::Relaxed);
-    let part = file.with_extension(format!("{}-{own}.part", std::process::id()));
-    std::fs::write(&part, [&xxh3_64(cubin).to_le_bytes(), cubin].concat())?;
-    std::fs::rename(&part, file)
-}
-
-fn version() -> Option<(i32, i32)> {
-    // SAFETY: loads and unloads the library.
-    if !unsafe { sys::is_culib_present() } {
-        return None;
-    }
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: writes two integers.
-    unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result().ok()?;
-    Some((major, minor))
-}
-
-/// A program of NVRTC's, destroyed when dropped.
-struct Program(sys::nvrtcProgram);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // SAFETY: made here, once.
-        let _ = unsafe { result::destroy_program(self.0) };
-    }
-}
-
-fn compile(source: &Source, target: &str, key: &str) -> Result<Vec<u8>> {
-    let refused =
-        |what: String| Error::new(ErrorKind::Unsupported, format!("kernel {key} for {target}: {what}"), REMEDY);
-    let text = CString::new(source.text.as_str()).map_err(|_| refused("its text holds a zero".into()))?;
-    let program =
-        Program(result::create_program(&text, Some(c"kvarto.cu")).map_err(|e| refused(format!("NVRTC: {e:?}")))?);
-    let mut options: Vec<String> = OPTIONS.iter().map(|o| o.to_string()).collect();
-    options.push(format!("--gpu-architecture={target}"));
-    // SAFETY: the program lives.
-    if unsafe { result::compile_program(program.0, &options) }.is_err() {
-        // SAFETY: as above.
-        let log = unsafe { result::get_program_log(program.0) }.unwrap_or_default();
-        return Err(refused(format!("does not compile: {}", first_errors(&log))));
-    }
-    let mut bytes = 0;
-    // SAFETY: the program is compiled for a real architecture; writes one number.
-    unsafe { sys::nvrtcGetCUBINSize(program.0, &mut bytes) }.result().map_err(|e| refused(format!("NVRTC: {e:?}")))?;
-    let mut cubin = vec![0u8; bytes];
-    // SAFETY: the buffer is as long as NVRTC said.
-    unsafe { sys::nvrtcGetCUBIN(program.0, cubin.as_mut_ptr().cast()) }
-        .result()
-        .map_err(|e| refused(format!("NVRTC: {e:?}")))?;
-    Ok(cubin)
-}
-
-/// The first lines of a log that speak of errors.
-fn first_errors(log: &[c_char]) -> String {
-    let bytes: Vec<u8> = log.iter().map(|c| *c as u8).chain([0]).collect();
-    let text = CStr::from_bytes_until_nul(&bytes).map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().filter(|l| l.contains("error")).take(3).collect();
-    if lines.is_empty() { text.lines().take(3).collect::<Vec<_>>().join("; ") } else { lines.join("; ") }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{architectures, compiles, keep, kept, serves, target};
+    use super::{Compiler, Prebuilt, identity, keep, target};
+    use crate::backend::cuda::Source;
+    use crate::error::{Error, ErrorKind};
 
-    #[test]
-    fn damaged_code_is_not_taken() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("sub").join("x.cubin");
-        assert_eq!(kept(&file), None);
-        keep(&file, b"\x7fELF and so on").expect("kept");
-        assert_eq!(kept(&file).as_deref(), Some(&b"\x7fELF and so on"[..]));
-        let whole = std::fs::read(&file).expect("bytes");
-        for end in 0..whole.len() {
-            std::fs::write(&file, &whole[..end]).expect("written");
-            assert_eq!(kept(&file), None, "{end}");
-        }
-        let left: Vec<_> = std::fs::read_dir(file.parent().expect("a folder")).expect("a list").collect();
-        assert_eq!(left.len(), 1, "no part is left behind");
+    fn text(text: &str) -> Source {
+        Source { text: text.into(), threads: 32, shared_bytes: 0, overlaps: true }
+    }
+
+    fn without_nvrtc(folder: Option<std::path::PathBuf>) -> Compiler {
+        let nvrtc = Err("NVRTC is not found".to_string());
+        Compiler { target: "sm_90a".into(), folder, prebuilt: Prebuilt::default(), nvrtc }
     }
 
     #[test]
-    fn a_compiler_that_does_not_serve_is_named() {
-        let known = [80, 89, 90, 100, 120];
-        assert_eq!(serves((13, 0), &known, 90, 13), Ok(()));
-        assert_eq!(serves((12, 4), &known, 90, 13), Ok(()));
-        for (version, own, driver, word) in
-            [((11, 8), 90, 13, "older"), ((13, 0), 90, 12, "newer than the driver"), ((12, 4), 121, 13, "sm_121")]
-        {
-            let said = serves(version, &known, own, driver).expect_err("it does not serve");
-            assert!(said.contains(word), "{said}");
-        }
-        // Where NVRTC is, it knows what this file asks it for.
-        if compiles().is_ok() {
-            assert!(architectures().contains(&90), "{:?}", architectures());
-        }
+    fn targets_have_their_own_instructions() {
         assert_eq!(
             [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)].map(target),
             ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"]
         );
+    }
+
+    #[test]
+    fn texts_are_told_apart() {
+        assert_ne!(identity(&text("a")), identity(&text("b")));
+        // Threads and shared memory are asked for by the launch.
+        assert_eq!(identity(&text("a")), identity(&Source { threads: 64, ..text("a") }));
+    }
+
+    #[test]
+    fn what_is_kept_serves_without_a_compiler() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let compiler = without_nvrtc(Some(folder.path().into()));
+        let load = |code: &[u8], _: &Source| Ok(code.to_vec());
+        let error = compiler.load(&text("a"), "copy_slots PAGE_WORDS=8", load).expect_err("nothing is kept");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        for word in ["copy_slots PAGE_WORDS=8", "sm_90a", "NVRTC is not found"] {
+            assert!(error.message().contains(word), "{error}");
+        }
+        assert!(error.remedy().contains("nvidia-cuda-nvrtc"), "{error}");
+        keep(&compiler.file(&text("a")).expect("a name"), b"code").expect("kept");
+        assert_eq!(compiler.load(&text("a"), "a", load).expect("kept"), b"code");
+        // A driver that refuses it: as if it were not there.
+        let refuse = |_: &[u8], _: &Source| Err::<(), _>(Error::new(ErrorKind::Device, "an invalid image", ""));
+        let error = compiler.load(&text("a"), "a", refuse).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }
 }

@@ -1,11 +1,11 @@
 //! The backend.
 
 use super::buffers::Buffers;
-use super::compile::{Compiler, compiles_for};
+use super::compile::Compiler;
 use super::driver::{Context, Entered, Event, Function, Pinned, Stream};
 use super::probe::{DeviceReport, device};
 use super::read::Reader;
-use super::source::source;
+use super::source::{Source, source};
 use super::timing::Timer;
 use crate::backend::{
     Backend, BackendKind, BufferId, BufferSlice, Caps, Command, Dispatch, KernelDecl, KernelTime, PipelineId,
@@ -56,11 +56,7 @@ impl CudaBackend {
     pub fn open(index: usize) -> Result<Self> {
         let report = device(index)?;
         let context = Context::open(index)?;
-        let compiler = Compiler::new(report.capability, Compiler::usual_folder());
-        // Without a compiler at all, what is kept may do.
-        if compiler.compiler().is_some() {
-            compiles_for(&report)?;
-        }
+        let compiler = Compiler::for_device(&report, Compiler::usual_folder())?;
         Ok(CudaBackend {
             caps: caps(&report, &compiler),
             capability: report.capability,
@@ -220,13 +216,13 @@ impl Drop for CudaBackend {
     }
 }
 
-fn caps(report: &DeviceReport, compiler: &Compiler) -> Caps {
-    let compiled = compiler.compiler().map_or("no NVRTC".to_string(), |version| format!("NVRTC {version}"));
+/// The capabilities of a device, as its backend has them.
+pub fn caps(report: &DeviceReport, compiler: &Compiler) -> Caps {
     Caps {
         kind: BackendKind::Cuda,
         api: "cuda".into(),
         adapter: report.name.clone(),
-        driver: format!("CUDA {}, {compiled}", report.driver),
+        driver: format!("CUDA {}, {}", report.driver, compiler.describe()),
         device_type: if report.integrated { "integrated" } else { "discrete" }.into(),
         software: false,
         tier: "native".into(),
@@ -306,14 +302,8 @@ impl Backend for CudaBackend {
         let mut text = source(specialisation)?;
         // Older devices start a kernel when the one ahead of it has ended.
         text.overlaps &= self.capability >= (9, 0);
-        let load = |cubin: &[u8]| Function::load(&self.context, cubin, &text);
-        let function = match self.compiler.kept(&text).map(|cubin| load(&cubin)) {
-            Some(Ok(function)) => function,
-            // What was kept may be of a compiler that is newer than the driver.
-            _ => {
-                load(&self.compiler.cubin(&text, specialisation.key())?).map_err(|e| e.context(specialisation.key()))?
-            }
-        };
+        let load = |code: &[u8], text: &Source| Function::load(&self.context, code, text);
+        let function = self.compiler.load(&text, specialisation.key(), load)?;
         let id = PipelineId(self.pipelines.len() as u32);
         self.pipelines.push(Pipeline { decl: specialisation.decl, function });
         self.by_key.insert(specialisation.key().to_string(), id);

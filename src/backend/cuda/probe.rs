@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::compile::compiles_for;
+use super::compile::serves;
 use super::driver::{fault, name_of};
 use crate::error::{Error, ErrorKind, Result};
 use cudarc::driver::result;
@@ -34,6 +34,14 @@ pub struct DeviceReport {
     pub integrated: bool,
     /// Why the kernels cannot run on it; none where they can.
     pub refusal: Option<String>,
+}
+
+impl DeviceReport {
+    /// The CUDA version that the driver speaks: major and minor.
+    pub fn driver_version(&self) -> (u32, u32) {
+        let mut numbers = self.driver.split('.').map(|number| number.parse().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    }
 }
 
 /// The devices, or the one line that says why there are none.
@@ -70,14 +78,14 @@ pub fn devices() -> Result<Vec<DeviceReport>> {
     (0..count as usize).map(|index| report(index, version)).collect()
 }
 
-/// The first device that kernels can be compiled for and run on.
+/// The first device whose kernels can be had and run.
 ///
 /// # Errors
-/// `Unsupported`: as [`devices`] and [`super::compiles_for`], of the first device where none serves.
+/// `Unsupported`: as [`devices`] and [`super::serves()`], of the first device where none serves.
 pub fn best() -> Result<DeviceReport> {
     let mut why = None;
     for report in devices()? {
-        match serving(report).and_then(|report| compiles_for(&report).map(|()| report)) {
+        match serving(report).and_then(|report| serves(&report).map(|()| report)) {
             Ok(report) => return Ok(report),
             Err(error) => why = why.or(Some(error)),
         }

@@ -1,6 +1,7 @@
 //! The dense kernels of a model, prepared at load and recorded by name.
 
-use super::weights::{Matrix, Weights};
+use super::stored::Stored;
+use super::weights::Matrix;
 use crate::backend::{Backend, BufferSlice, PipelineId, Recording, Specialisation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::linear::{self, LinearPath};
@@ -8,7 +9,6 @@ use crate::kernel::{RowView, add, argmax, embed, gated_mul, gather, head_norm, r
 use crate::model::config::ModelConfig;
 use crate::num::weights::WeightType;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 type Prepared = (PipelineId, Specialisation);
 
@@ -44,28 +44,23 @@ pub(super) struct Branch<'a> {
 }
 
 impl Kernels {
-    pub fn prepare(config: &ModelConfig, weights: &Weights, backend: &mut dyn Backend) -> Result<Self> {
+    /// Makes every kernel that steps of a model can need.
+    ///
+    /// # Errors
+    /// What the backend says of a kernel that it cannot make.
+    pub fn prepare(config: &ModelConfig, stored: &Stored, backend: &mut dyn Backend) -> Result<Self> {
         let mut made = |spec: Specialisation| -> Result<Prepared> { Ok((backend.prepare(&spec)?, spec)) };
-        let embedding = &weights.embedding;
         let family = config.architecture;
-        let added = !family.post_norms;
         let mut linears = HashMap::new();
-        let blocks = weights.blocks.iter().flat_map(|b| {
-            let plain = b.qkv.iter().chain(&b.gate_up).map(|m| (m, false));
-            plain.chain([(&b.output, added), (&b.down, added)])
-        });
-        for (matrix, accumulate) in blocks.chain([(weights.head(), false)]) {
+        for &(weight, columns, accumulate) in &stored.products {
             for path in LinearPath::ALL {
-                let key = (matrix.weight, matrix.columns, accumulate, path);
-                if let Entry::Vacant(place) = linears.entry(key) {
-                    let spec = linear::specialise(matrix.weight, matrix.columns, accumulate, path)?;
-                    let (pipeline, specialisation) = made(spec)?;
-                    place.insert(Product { pipeline, specialisation, most_groups: u32::MAX });
-                }
+                let (pipeline, specialisation) = made(linear::specialise(weight, columns, accumulate, path)?)?;
+                let product = Product { pipeline, specialisation, most_groups: u32::MAX };
+                linears.insert((weight, columns, accumulate, path), product);
             }
         }
         Ok(Kernels {
-            embed: made(embed::specialise(embedding.weight, embedding.columns)?)?,
+            embed: made(embed::specialise(stored.embedding.0, stored.embedding.1)?)?,
             norm: made(rms_norm::specialise(config.hidden as u32)?)?,
             head_norm: match family.qk_norm {
                 true => Some(made(head_norm::specialise(config.head_dim as u32)?)?),

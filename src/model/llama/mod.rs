@@ -6,12 +6,14 @@ mod fallbacks;
 mod forward;
 mod kernels;
 mod observe;
+mod stored;
 mod weights;
 
 pub use cache::CacheOptions;
 pub use fallbacks::Fallback;
 pub use forward::{Answer, Answers, ModelRows};
 pub use observe::Observed;
+pub use stored::Stored;
 
 use super::config::ModelConfig;
 use super::gguf::Gguf;
@@ -58,6 +60,18 @@ impl Default for LoadOptions {
             logit_rows: 16,
             kv_budget_bytes: None,
             calibrations,
+        }
+    }
+}
+
+impl LoadOptions {
+    /// What the cache is told.
+    fn cache(&self) -> CacheOptions {
+        CacheOptions {
+            page_tokens: self.page_tokens,
+            context_tokens: self.context_tokens,
+            kv_budget_bytes: self.kv_budget_bytes,
+            ..CacheOptions::default()
         }
     }
 }
@@ -123,15 +137,9 @@ impl Model {
         let ropes = ropes.map(|rope| RopeTable::new(f64::from(rope.base), rope.dim_count, &rope.scaling));
         let ropes = ropes.collect::<Result<Vec<_>>>()?;
         let weights = Weights::load(gguf, &config, backend.as_mut())?;
-        let kernels = Kernels::prepare(&config, &weights, backend.as_mut())?;
+        let kernels = Kernels::prepare(&config, &Stored::of_file(gguf, &config)?, backend.as_mut())?;
         let buffers = Buffers::new(&config, chunk_tokens, logit_rows, backend.as_mut())?;
-        let cache = CacheOptions {
-            page_tokens: options.page_tokens,
-            context_tokens: options.context_tokens,
-            kv_budget_bytes: options.kv_budget_bytes,
-            ..CacheOptions::default()
-        };
-        let engine = cache::engine(&config, backend, profile, registry, &cache, chunk_tokens)?;
+        let engine = cache::engine(&config, backend, profile, registry, &options.cache(), chunk_tokens)?;
         let calibrations = options.calibrations.clone();
         let gguf = gguf.clone();
         Ok(Model {
@@ -147,6 +155,24 @@ impl Model {
             calibrations,
             tells: None,
         })
+    }
+
+    /// Makes every kernel that a model stored as `stored` and its cache ask for, and nothing else: no weight is read. On a
+    /// [`crate::backend::ListingBackend`] it tells which they are; on a device, whether it can make them.
+    ///
+    /// # Errors
+    /// As [`Model::load`], but for its weights; calibrations must be in the registry.
+    pub fn rehearse(
+        config: &ModelConfig,
+        stored: &Stored,
+        mut backend: Box<dyn Backend>,
+        profile: Profile,
+        registry: Registry,
+        options: &LoadOptions,
+    ) -> Result<()> {
+        Kernels::prepare(config, stored, backend.as_mut())?;
+        let cache = options.cache();
+        cache::engine(config, backend, profile, registry, &cache, options.chunk_tokens.clamp(1, 1 << 16)).map(drop)
     }
 
     /// The model's shape and constants.

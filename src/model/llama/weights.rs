@@ -1,11 +1,12 @@
 //! Weights on the device, as stored in the file; projections that share an input become one matrix.
 
 use super::fallbacks::Fallback;
+use super::stored::weight_type;
 use crate::backend::{Backend, BufferSlice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::WeightSegment;
 use crate::model::config::ModelConfig;
-use crate::model::gguf::{GgmlType, Gguf, READ, dequantize, widen, widens};
+use crate::model::gguf::{Gguf, dequantize, widen};
 use crate::num::weights::WeightType;
 use std::borrow::Cow;
 
@@ -196,19 +197,4 @@ impl Uploader<'_> {
         }
         Ok(Matrix { weight, columns: columns as u32, rows: rows as u32, segments })
     }
-}
-
-fn weight_type(name: &str, ty: GgmlType) -> Result<WeightType> {
-    Ok(match ty {
-        GgmlType::F32 => WeightType::F32,
-        GgmlType::F16 => WeightType::F16,
-        GgmlType::BF16 => WeightType::BF16,
-        GgmlType::Q4_0 => WeightType::Q4_0,
-        GgmlType::Q4_1 => WeightType::Q4_1,
-        GgmlType::Q8_0 => WeightType::Q8_0,
-        spread if widens(spread) => WeightType::Wide,
-        other => {
-            return Err(Error::new(ErrorKind::Unsupported, format!("tensor `{name}` is stored as {other}"), READ));
-        }
-    })
 }
