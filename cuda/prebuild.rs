@@ -3,10 +3,9 @@
 //! `prebuild FOLDER` keeps what it compiles in FOLDER, so that a change of some texts compiles these alone. NVRTC works on
 //! one text at a time in a process, so there is a process for each core: `prebuild FOLDER I N` is the I-th of N.
 
-use kvarto::backend::cuda::prebuilt::{TARGETS, embedded, holds, write};
-use kvarto::backend::cuda::{Compiler, Source, identity};
-use kvarto::backend::Specialisation;
-use kvarto::usual;
+use kvarto::backend::cuda::Compiler;
+use kvarto::backend::cuda::prebuilt::{TARGETS, embedded, write};
+use kvarto::usual::{self, UsualKernel};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -33,8 +32,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The texts, and each target's compiler, which keeps what it makes in `folder`.
-fn work(folder: &Path) -> Result<(Vec<(Specialisation, Source)>, Vec<Compiler>)> {
+/// The kernels, and each target's compiler, which keeps what it makes in `folder`.
+fn work(folder: &Path) -> Result<(BTreeMap<u128, UsualKernel>, Vec<Compiler>)> {
     let compilers: Vec<Compiler> =
         TARGETS.iter().map(|target| Compiler::for_target(target, Some(folder.into()))).collect();
     let found = compilers[0].compiler().ok_or("NVRTC is not found: run cuda/prebuild")?;
@@ -42,17 +41,17 @@ fn work(folder: &Path) -> Result<(Vec<(Specialisation, Source)>, Vec<Compiler>)>
     if !pinned.starts_with(&format!("{found}.")) {
         return Err(format!("NVRTC {found} is found, and cuda/nvrtc.txt pins {pinned}: run cuda/prebuild").into());
     }
-    Ok((usual::sources()?, compilers))
+    Ok((usual::kernels()?, compilers))
 }
 
 /// Compiles every `of`-th text for every target.
 fn part(folder: &Path, at: &str, of: &str) -> Result<()> {
-    let (sources, compilers) = work(folder)?;
+    let (kernels, compilers) = work(folder)?;
     let (at, of): (usize, usize) = (at.parse()?, of.parse()?);
     for compiler in &compilers {
-        for (spec, source) in sources.iter().skip(at).step_by(of.max(1)) {
-            if holds(compiler.target(), source) && compiler.kept(source).is_none() {
-                compiler.cubin(source, spec.key())?;
+        for usual in kernels.values().skip(at).step_by(of.max(1)) {
+            if usual.is_held_for(compiler.target()) && compiler.kept(&usual.source).is_none() {
+                compiler.cubin(&usual.source, usual.kernel.key())?;
             }
         }
     }
@@ -61,9 +60,10 @@ fn part(folder: &Path, at: &str, of: &str) -> Result<()> {
 
 /// Compiles all, and writes the files.
 fn all(folder: &Path) -> Result<()> {
-    let (sources, compilers) = work(folder)?;
+    let (kernels, compilers) = work(folder)?;
     let cores = std::thread::available_parallelism()?.get();
-    let run = |at: usize| Command::new(std::env::current_exe()?).arg(folder).args([at, cores].map(|n| n.to_string())).spawn();
+    let run =
+        |at: usize| Command::new(std::env::current_exe()?).arg(folder).args([at, cores].map(|n| n.to_string())).spawn();
     let started = (0..cores).map(run).collect::<std::io::Result<Vec<_>>>()?;
     let ended: Vec<_> = started.into_iter().map(|mut process| process.wait()).collect();
     for status in ended {
@@ -74,9 +74,10 @@ fn all(folder: &Path) -> Result<()> {
     let mut sum = 0;
     for compiler in &compilers {
         let mut codes = BTreeMap::new();
-        for (spec, source) in sources.iter().filter(|(_, source)| holds(compiler.target(), source)) {
-            let code = compiler.kept(source).ok_or_else(|| format!("{} was not kept", spec.key()))?;
-            codes.insert(identity(source), (spec.key().to_string(), code));
+        for (&identity, usual) in kernels.iter().filter(|(_, usual)| usual.is_held_for(compiler.target())) {
+            let key = usual.kernel.key();
+            let code = compiler.kept(&usual.source).ok_or_else(|| format!("{key} was not kept"))?;
+            codes.insert(identity, (key.to_string(), code));
         }
         let version = compiler.compiler().ok_or("NVRTC is gone")?;
         let (major, minor) = version.split_once('.').ok_or("a version has two numbers")?;

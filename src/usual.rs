@@ -3,7 +3,7 @@
 //! Nobody lists kernels by hand: engines and models are made ready on a backend that notes what is asked of it. This is
 //! the place to add a shape or a model; `cuda/prebuild` then makes the set anew, and a test fails until it has.
 
-use crate::backend::cuda::{Compiler, DeviceReport, Source, caps, identity, source};
+use crate::backend::cuda::{Compiler, DeviceReport, Source, caps, identity, prebuilt, source};
 use crate::backend::{Caps, Listed, ListingBackend, Specialisation};
 use crate::engine::{Engine, EngineOptions, Registry};
 use crate::error::{Error, ErrorKind, Result};
@@ -13,17 +13,17 @@ use crate::model::llama::{LoadOptions, Model, Stored};
 use crate::num::rope::RopeScaling;
 use crate::num::weights::WeightType;
 use crate::profile::{Profile, builtin};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-/// Shapes of caches, by the names and shorthands of [`NamedShape`]. Head counts are in the kernels' texts, so these serve
-/// models of just these heads.
-pub const SHAPES: [&str; 3] = ["smollm2-135m", "llama-3.1-8b", "qwen3.6-27b"];
+/// Shapes of caches, by the names and shorthands of [`NamedShape`], and profiles of [`builtin`] for each. Head counts are in
+/// the kernels' texts, so these serve models of just these heads. Everything here is in the program: some 4 MB in all.
+pub const CACHES: [(&str, &[&str]); 3] = [
+    ("smollm2-135m", &["dense", "streaming", "fp8", "k8v3", "k4v3", "tq3", "q4_0", "minima-kv", "minima-kv-paper"]),
+    ("llama-3.1-8b", &["dense", "streaming", "fp8", "k8v3", "k4v3", "tq3", "minima-kv", "minima-kv-paper"]),
+    ("qwen3.6-27b", &["dense", "streaming", "fp8", "tq3", "minima-kv-paper"]),
+];
 
-/// Profiles of [`builtin`] for these shapes.
-pub const PROFILES: [&str; 9] =
-    ["dense", "fp8", "k8v3", "k4v3", "tq3", "q4_0", "streaming", "minima-kv", "minima-kv-paper"];
-
-/// Tokens of a page: what every profile of [`PROFILES`] has.
+/// Tokens of a page: what each of these profiles has.
 const PAGE_TOKENS: usize = 64;
 
 /// A model whose dense kernels are in the set.
@@ -35,25 +35,40 @@ struct Usual {
     types: &'static [(WeightType, WeightType)],
 }
 
-/// SmolLM2 135M as `kvarto` fetches it, and in the types that its files usually have.
+/// SmolLM2 135M as `kvarto` fetches it, and as most of its files are stored (`Wide` is made of the K types).
 const MODELS: [Usual; 1] = [Usual {
     architecture: "llama",
     counts: [30, 576, 1536, 9, 3, 64],
     types: &[
-        (WeightType::Q4_1, WeightType::Q4_1),
-        (WeightType::Wide, WeightType::Q4_1),
-        (WeightType::Wide, WeightType::Q4_0),
+        (WeightType::Q8_0, WeightType::Q4_1),
         (WeightType::Q8_0, WeightType::Q8_0),
         (WeightType::Wide, WeightType::Wide),
-        (WeightType::F16, WeightType::F16),
     ],
 }];
 
-/// Every kernel of the set, by its key, each once.
+/// A kernel of the set.
+#[derive(Clone, Debug)]
+pub struct UsualKernel {
+    /// The kernel.
+    pub kernel: Specialisation,
+    /// Its text.
+    pub source: Source,
+    /// Whether the models or the first of [`CACHES`] ask for it. PTX takes more room than cubins, so it is of these alone.
+    pub first: bool,
+}
+
+impl UsualKernel {
+    /// Whether the set of a target has its code: see [`prebuilt::holds`].
+    pub fn is_held_for(&self, target: &str) -> bool {
+        prebuilt::holds(target, &self.source, self.first)
+    }
+}
+
+/// Every kernel of the set by the identity of its text: kernels that differ in names alone share one.
 ///
 /// # Errors
-/// None but for faults in this file: a name that is not known.
-pub fn kernels() -> Result<Vec<Specialisation>> {
+/// None but for faults in this file, such as a name that is not known; those of [`source`].
+pub fn kernels() -> Result<BTreeMap<u128, UsualKernel>> {
     kernels_of(&card())
 }
 
@@ -61,50 +76,51 @@ pub fn kernels() -> Result<Vec<Specialisation>> {
 ///
 /// # Errors
 /// As [`kernels`].
-pub fn kernels_of(caps: &Caps) -> Result<Vec<Specialisation>> {
-    let listed = Listed::default();
-    let backend = || Box::new(ListingBackend::new(caps.clone(), &listed));
+pub fn kernels_of(caps: &Caps) -> Result<BTreeMap<u128, UsualKernel>> {
     let registry = Registry::builtin();
-    for shape in SHAPES {
-        for profile in profiles(&registry)? {
+    let mut kernels = BTreeMap::new();
+    for (at, (shape, profiles)) in CACHES.into_iter().enumerate() {
+        let listed = Listed::default();
+        for name in profiles {
+            let backend = Box::new(ListingBackend::new(caps.clone(), &listed));
             let shape = NamedShape::parse(shape, PAGE_TOKENS)?.shape;
-            let options = EngineOptions::default();
-            let mut engine = Engine::with_options(backend(), shape, profile, registry.clone(), options)?;
+            let profile = profile(name, &registry)?;
+            let mut engine = Engine::with_options(backend, shape, profile, registry.clone(), EngineOptions::default())?;
             engine.warm_up(&[1, 2, 4, 8, 16], true)?;
         }
+        add(&mut kernels, &listed, at == 0)?;
     }
+    let listed = Listed::default();
     for model in &MODELS {
         let config = model.config()?;
         for &(embedding, blocks) in model.types {
+            let backend = Box::new(ListingBackend::new(caps.clone(), &listed));
             let stored = Stored::uniform(&config, embedding, blocks);
             let options = LoadOptions { calibrations: None, ..LoadOptions::default() };
-            Model::rehearse(&config, &stored, backend(), Profile::dense(), registry.clone(), &options)?;
+            Model::rehearse_stored(&config, &stored, backend, Profile::dense(), registry.clone(), &options)?;
         }
     }
-    let mut kernels = listed.kernels();
-    kernels.sort_by(|a, b| a.key().cmp(b.key()));
+    add(&mut kernels, &listed, true)?;
     Ok(kernels)
 }
 
-/// The kernels' texts, each once: kernels that differ in names alone share one.
-///
-/// # Errors
-/// As [`kernels`], and those of [`source`].
-pub fn sources() -> Result<Vec<(Specialisation, Source)>> {
-    let mut seen = BTreeSet::new();
-    let mut sources = Vec::new();
-    for kernel in kernels()? {
+/// Adds what was listed.
+fn add(kernels: &mut BTreeMap<u128, UsualKernel>, listed: &Listed, first: bool) -> Result<()> {
+    for kernel in listed.kernels() {
         let source = source(&kernel)?;
-        if seen.insert(identity(&source)) {
-            sources.push((kernel, source));
-        }
+        kernels.entry(identity(&source)).or_insert(UsualKernel { kernel, source, first }).first |= first;
     }
-    Ok(sources)
+    Ok(())
 }
 
-fn profiles(registry: &Registry) -> Result<Vec<Profile>> {
-    let known = builtin::TEXTS.iter().filter(|(name, _)| PROFILES.contains(name));
-    known.map(|(name, text)| Profile::parse(text, name, &registry.names())).collect()
+fn profile(name: &str, registry: &Registry) -> Result<Profile> {
+    let found = builtin::TEXTS.iter().find(|(known, _)| *known == name);
+    let (_, text) = found.ok_or_else(|| mistaken(format!("no profile `{name}`")))?;
+    Profile::parse(text, name, &registry.names())
+}
+
+fn mistaken(what: String) -> Error {
+    Error::new(ErrorKind::Shape, what, "mend src/usual.rs")
 }
 
 /// Some card: what kernels are asked for does not depend on which.
@@ -127,9 +143,8 @@ fn card() -> Caps {
 impl Usual {
     fn config(&self) -> Result<ModelConfig> {
         let [layers, hidden, ffn, q_heads, kv_heads, head_dim] = self.counts;
-        let architecture = Architecture::find(self.architecture).ok_or_else(|| {
-            Error::new(ErrorKind::Shape, format!("no architecture `{}`", self.architecture), "mend src/usual.rs")
-        })?;
+        let architecture = Architecture::find(self.architecture)
+            .ok_or_else(|| mistaken(format!("no architecture `{}`", self.architecture)))?;
         Ok(ModelConfig {
             architecture,
             layers,

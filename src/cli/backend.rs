@@ -3,9 +3,9 @@
 use super::arguments;
 use super::mask_flags::MaskFlags;
 use clap::Args;
-use kvarto::backend::cuda::{self, CudaBackend};
+use kvarto::backend::cuda::{self, Compiler, CudaBackend};
 use kvarto::backend::wgpu::{AdapterChoice, OpenOptions, WgpuBackend};
-use kvarto::backend::{Backend, CpuBackend};
+use kvarto::backend::{Backend, CpuBackend, Listed, ListingBackend};
 use kvarto::{Error, ErrorKind, Result};
 
 /// Which backend, and how it is driven.
@@ -95,13 +95,25 @@ fn named(word: &str) -> Result<Wanted> {
     }
 }
 
-/// Opens what is wanted, to be driven as `flags` say.
+/// Opens what is wanted, to be driven as `flags` say. `auto` takes CUDA where its kernels can be compiled.
 ///
 /// # Errors
 /// `Unsupported` when no such adapter serves, or none has what masks ask for; `Usage` for masks of the CPU.
 pub fn open(wanted: &Wanted, flags: &BackendFlags) -> Result<Chosen> {
+    open_for(wanted, flags, |_| Err(Error::new(ErrorKind::Unsupported, "NVRTC does not serve", "")))
+}
+
+/// As [`open`]; `auto` also takes CUDA without a compiler, where all kernels that `rehearse` asks a backend for are built in.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_for(
+    wanted: &Wanted,
+    flags: &BackendFlags,
+    rehearse: impl FnOnce(Box<dyn Backend>) -> Result<()>,
+) -> Result<Chosen> {
     match wanted {
-        Wanted::Auto => auto(flags),
+        Wanted::Auto => auto(flags, rehearse),
         Wanted::Cpu => cpu(flags, "asked for".into()),
         Wanted::Gpu(choice @ AdapterChoice::Auto { .. }) => {
             gpu(choice, flags, "asked for: the best adapter that wgpu sees".into())
@@ -112,9 +124,9 @@ pub fn open(wanted: &Wanted, flags: &BackendFlags) -> Result<Chosen> {
 }
 
 /// CUDA, then a discrete adapter of wgpu's, an integrated one, the CPU; `why` names what was passed over.
-fn auto(flags: &BackendFlags) -> Result<Chosen> {
+fn auto(flags: &BackendFlags, rehearse: impl FnOnce(Box<dyn Backend>) -> Result<()>) -> Result<Chosen> {
     let no_cuda = match flags.masks.empty() {
-        true => match auto_cuda() {
+        true => match auto_cuda(rehearse) {
             Ok(chosen) => return Ok(chosen),
             Err(error) if error.kind() == ErrorKind::Unsupported => error.message().to_string(),
             Err(error) => return Err(error),
@@ -137,9 +149,19 @@ fn auto(flags: &BackendFlags) -> Result<Chosen> {
     }
 }
 
-/// The first device of CUDA's, where kernels can be compiled for it.
-fn auto_cuda() -> Result<Chosen> {
+/// The first device of CUDA's, where kernels can be compiled for it, or those that are wanted are built in.
+fn auto_cuda(rehearse: impl FnOnce(Box<dyn Backend>) -> Result<()>) -> Result<Chosen> {
     let device = cuda::best()?;
+    if let Err(no_compiler) = cuda::compiles_for(&device) {
+        let compiler = Compiler::for_device(&device, Compiler::usual_folder())?;
+        let listed = Listed::default();
+        rehearse(Box::new(ListingBackend::new(cuda::caps(&device, &compiler), &listed)))
+            .and_then(|()| compiler.serves_all(&listed.kernels()))
+            .map_err(|e| {
+                log::info!("auto: {e}");
+                no_compiler
+            })?;
+    }
     Ok(Chosen { backend: Box::new(CudaBackend::open(device.index)?), why: "auto: the first CUDA device".into() })
 }
 

@@ -78,12 +78,13 @@ pub fn run(command: &ChatCommand, verbose: u8) -> anyhow::Result<ExitCode> {
         refuse_control(&tokenizer, system)?;
     }
     let mut trace = command.trace.open(&command.events)?;
-    let Chosen { mut backend, why } = backend::open(&wanted, &command.backend)?;
+    let load = LoadOptions { page_tokens: profile.page_tokens, logit_rows: 1, ..LoadOptions::default() };
+    let rehearse = |backend| Model::rehearse(&gguf, backend, profile.clone(), registry.clone(), &load);
+    let Chosen { mut backend, why } = backend::open_for(&wanted, &command.backend, rehearse)?;
     if let Some(trace) = &mut trace {
         trace.measure(backend.as_mut());
     }
     let caps = backend.caps().clone();
-    let load = LoadOptions { page_tokens: profile.page_tokens, logit_rows: 1, ..LoadOptions::default() };
     let mut model = Model::load(&gguf, backend, profile, registry, &load)?;
     introduce(&mut model, &caps, &why, &path, verbose);
     let start = |trace: Opened| trace.start_model(&mut model, &tokenizer, (&command.model, &gguf), "chat");

@@ -34,6 +34,8 @@ pub(super) struct Examined {
     adapter: Adapter,
     /// What the backend makes of it, once opened.
     caps: Option<Caps>,
+    /// Why its kernels were not put to the test.
+    untested: Option<Error>,
     /// Why it could not be opened; a refusal known beforehand is the adapter's.
     fault: Option<Error>,
     kernels: Vec<KernelReport>,
@@ -113,6 +115,7 @@ fn examine(adapter: Adapter, options: &OpenOptions, test: &SelfTest) -> Examined
         word: adapter.word(),
         adapter,
         caps: None,
+        untested: None,
         fault: None,
         kernels: Vec::new(),
         formats: Vec::new(),
@@ -132,6 +135,13 @@ impl Examined {
     fn look(&mut self, options: &OpenOptions, test: &SelfTest) -> Result<()> {
         let mut backend = self.adapter.open(options)?;
         self.caps = Some(backend.caps().clone());
+        // The test's own shape does not come with the program.
+        if let Adapter::Cuda(report) = &self.adapter
+            && let Err(error) = cuda::compiles_for(report)
+        {
+            self.untested = Some(error);
+            return Ok(());
+        }
         self.kernels = selftest::kernels(backend.as_mut())?;
         log::info!("{}: kernels after {:?}", self.word, self.kernels.iter().map(|k| k.time).sum::<Duration>());
         let mut held = Some(backend);

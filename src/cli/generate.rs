@@ -100,17 +100,18 @@ pub fn run(command: &GenerateCommand, verbose: u8) -> anyhow::Result<ExitCode> {
     check_context(ids.len(), command.max_tokens, config.context_length)?;
 
     let mut trace = command.trace.open(&command.events)?;
-    let Chosen { mut backend, why } = backend::open(&wanted, &command.backend)?;
-    if let Some(trace) = &mut trace {
-        trace.measure(backend.as_mut());
-    }
-    let caps = backend.caps().clone();
     let load = LoadOptions {
         page_tokens: profile.page_tokens,
         context_tokens: ids.len() + command.max_tokens,
         logit_rows: 1,
         ..LoadOptions::default()
     };
+    let rehearse = |backend| Model::rehearse(&gguf, backend, profile.clone(), registry.clone(), &load);
+    let Chosen { mut backend, why } = backend::open_for(&wanted, &command.backend, rehearse)?;
+    if let Some(trace) = &mut trace {
+        trace.measure(backend.as_mut());
+    }
+    let caps = backend.caps().clone();
     let mut model = Model::load(&gguf, backend, profile, registry, &load)?;
     let timing = match command.timing {
         TimingWord::None => Timing::None,

@@ -5,7 +5,8 @@ use super::kept::{keep, kept};
 use super::nvrtc::{self, OPTIONS, REMEDY, compiles_for};
 use super::prebuilt::Prebuilt;
 use super::probe::DeviceReport;
-use super::source::Source;
+use super::source::{Source, source};
+use crate::backend::Specialisation;
 use crate::error::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 use xxhash_rust::xxh3::xxh3_128;
@@ -122,6 +123,33 @@ impl Compiler {
         }
     }
 
+    /// Whether machine code of all these kernels is there or can be made.
+    ///
+    /// # Errors
+    /// `Unsupported`, naming the first that comes neither with the crate nor from NVRTC, nor is kept; as [`source`].
+    pub fn serves_all(&self, kernels: &[Specialisation]) -> Result<()> {
+        let Err(why) = &self.nvrtc else { return Ok(()) };
+        for kernel in kernels {
+            let source = source(kernel)?;
+            let id = identity(&source);
+            if self.prebuilt.cubin(id).is_none() && self.prebuilt.ptx(id).is_none() && self.kept(&source).is_none() {
+                return Err(self.missing(kernel.key(), why));
+            }
+        }
+        Ok(())
+    }
+
+    fn missing(&self, key: &str, why: &str) -> Error {
+        let built_in = match self.prebuilt.held() {
+            Some((target, count)) => format!("among the {count} built in for {target}"),
+            None => "built in".into(),
+        };
+        let target = &self.target;
+        let message =
+            format!("no machine code of kernel {key} for {target}: it is not {built_in}, none is kept, and {why}");
+        Error::new(ErrorKind::Unsupported, message, REMEDY)
+    }
+
     /// The cubin of `source` that is kept, if there is one.
     pub fn kept(&self, source: &Source) -> Option<Vec<u8>> {
         self.file(source).and_then(|file| kept(&file))
@@ -133,15 +161,7 @@ impl Compiler {
     /// `Unsupported` where NVRTC does not serve or refuses the text.
     pub fn cubin(&self, source: &Source, key: &str) -> Result<Vec<u8>> {
         if let Err(why) = &self.nvrtc {
-            let built_in = match self.prebuilt.held() {
-                Some((target, count)) => format!("among the {count} built in for {target}"),
-                None => "built in".into(),
-            };
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("no machine code of kernel {key} for {}: it is not {built_in}, none is kept, and {why}", self.target),
-                REMEDY,
-            ));
+            return Err(self.missing(key, why));
         }
         let cubin = nvrtc::compile(source, &self.target, key)?;
         if let Some(file) = self.file(source) {

@@ -84,6 +84,7 @@ fn adapter(e: &Examined) -> Value {
         "features_in_use": caps.map(|c| &c.features),
         "features_offered": report.map(|r| &r.features),
         "refusal": e.refusal(),
+        "untested": e.untested.as_ref().map(error),
         "fault": e.fault.as_ref().map(error),
         "kernels": kernels.collect::<Vec<_>>(),
         "formats": formats.collect::<Vec<_>>(),

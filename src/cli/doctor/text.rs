@@ -24,6 +24,8 @@ pub fn of(all: &[Examined], no_cuda: Option<&Error>) -> String {
             },
             if e.refusal().is_some() {
                 "refused".into()
+            } else if e.untested.is_some() {
+                "not tested".into()
             } else if e.passed() {
                 "pass".into()
             } else {
@@ -90,6 +92,10 @@ fn details(e: &Examined) -> String {
         if !c.masked.is_empty() {
             line("masked", c.masked.join(", "));
         }
+    }
+    if let Some(error) = &e.untested {
+        line("untested", format!("{}: what is built in serves, and nothing else can be compiled", error.message()));
+        line("", error.remedy().into());
     }
     if !e.kernels.is_empty() {
         let names: Vec<String> = e.kernels.iter().map(|k| format!("{} {}", k.kernel, k.compiled)).collect();

@@ -157,12 +157,28 @@ impl Model {
         })
     }
 
-    /// Makes every kernel that a model stored as `stored` and its cache ask for, and nothing else: no weight is read. On a
-    /// [`crate::backend::ListingBackend`] it tells which they are; on a device, whether it can make them.
+    /// Makes every kernel that [`Model::load`] would make, without reading a weight. On a
+    /// [`crate::backend::ListingBackend`] it tells which they are.
     ///
     /// # Errors
-    /// As [`Model::load`], but for its weights; calibrations must be in the registry.
+    /// As [`Model::load`], but for its weights.
     pub fn rehearse(
+        gguf: &Gguf,
+        backend: Box<dyn Backend>,
+        profile: Profile,
+        registry: Registry,
+        options: &LoadOptions,
+    ) -> Result<()> {
+        let config = ModelConfig::from_gguf(gguf)?;
+        let registry = calibration::provide(registry, &profile, gguf, options.calibrations.as_deref())?;
+        Model::rehearse_stored(&config, &Stored::of_file(gguf, &config)?, backend, profile, registry, options)
+    }
+
+    /// As [`Model::rehearse`], for a model that need not be there. Calibrations must be in the registry.
+    ///
+    /// # Errors
+    /// As [`Model::rehearse`].
+    pub fn rehearse_stored(
         config: &ModelConfig,
         stored: &Stored,
         mut backend: Box<dyn Backend>,

@@ -305,7 +305,8 @@ fn open(word: &str, device: Option<(wgpu::Device, wgpu::Queue)>) -> Result<(Box<
     let choice = match (name, number.parse::<usize>()) {
         ("cpu", _) => return Ok((cpu()?, "")),
         ("cuda", Ok(index)) => return Ok((Box::new(CudaBackend::open(index)?), "")),
-        ("auto", _) => match cuda::best() {
+        // Any profile may be tried on it, so what comes with the crate need not do.
+        ("auto", _) => match cuda::best().and_then(|device| cuda::compiles_for(&device).map(|()| device)) {
             Ok(device) => return Ok((Box::new(CudaBackend::open(device.index)?), ", the first CUDA device")),
             Err(error) => {
                 log::info!("auto: {error}");

@@ -57,7 +57,14 @@ impl<'a> Archive<'a> {
         let entries: Vec<(u128, Range<usize>)> = entries.collect::<Option<_>>()?;
         let sorted = entries.is_sorted_by(|a, b| a.0 < b.0);
         let sound = magic == MAGIC && sorted && unpacked as usize <= MOST_BYTES;
-        sound.then_some(Archive { target, compiler: (major, minor), entries, unpacked: unpacked as usize, hash, packed })
+        sound.then_some(Archive {
+            target,
+            compiler: (major, minor),
+            entries,
+            unpacked: unpacked as usize,
+            hash,
+            packed,
+        })
     }
 
     /// `sm_90a`, or `compute_80` for PTX.

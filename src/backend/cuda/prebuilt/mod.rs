@@ -1,5 +1,5 @@
 //! Machine code that comes with the crate (the feature `prebuilt`): one file of `cuda/prebuilt` for each architecture, made
-//! by `cuda/prebuild` from the kernels that [`crate::usual`] lists.
+//! by `cuda/prebuild` from the kernels that the module `usual` lists.
 //!
 //! Code is found by the identity of its text, so that a set older than the sources serves what has stayed as it was.
 
@@ -33,10 +33,15 @@ pub fn serving(capability: (u32, u32)) -> &'static [&'static str] {
     }
 }
 
-/// Whether the set of a target has code of a text: `sm_89` only of those that convert 8-bit floats by its instructions, for
-/// code of `sm_80` runs there too.
-pub fn holds(target: &str, source: &Source) -> bool {
-    target != "sm_89" || source.text.contains("__CUDA_ARCH__ >= 890")
+/// Whether the set of a target has code of a text: `sm_89` only of those that convert 8-bit floats by its instructions, since
+/// code of `sm_80` runs there too; PTX, which takes more room than cubins, only of the `first` ones, as
+/// the module `usual` calls them.
+pub fn holds(target: &str, source: &Source, first: bool) -> bool {
+    match target {
+        "sm_89" => source.text.contains("__CUDA_ARCH__ >= 890"),
+        PTX => first,
+        _ => true,
+    }
 }
 
 /// The sets that a card's driver takes.
