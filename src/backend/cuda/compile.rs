@@ -101,11 +101,16 @@ impl Compiler {
     pub fn load<T>(&self, source: &Source, key: &str, load: impl Fn(&[u8], &Source) -> Result<T>) -> Result<T> {
         let identity = identity(source);
         // A driver may refuse what came with the crate or was kept: made by a newer compiler, or for another driver.
-        let tried = |whence: &str, code: &[u8]| {
-            load(code, source)
-                .inspect(|_| log::debug!("{whence}: {key}"))
-                .inspect_err(|e| log::debug!("{whence}, and not taken: {key}: {e}"))
-                .ok()
+        let mut refused = None;
+        let mut tried = |whence: &str, code: &[u8]| match load(code, source) {
+            Ok(made) => {
+                log::debug!("{whence}: {key}");
+                Some(made)
+            }
+            Err(error) => {
+                refused = Some(format!("what is {whence} is refused ({})", error.message()));
+                None
+            }
         };
         if let Some(made) = self.prebuilt.cubin(identity).and_then(|code| tried("built in", code)) {
             return Ok(made);
@@ -117,9 +122,10 @@ impl Compiler {
             Ok(cubin) => return load(&cubin, source).map_err(|e| e.context(key)),
             Err(error) => error,
         };
-        match self.prebuilt.ptx(identity) {
-            Some(ptx) => load(ptx, &Source { overlaps: false, ..source.clone() }).map_err(|e| e.context(key)),
-            None => Err(missing),
+        match (self.prebuilt.ptx(identity), refused) {
+            (Some(ptx), _) => load(ptx, &Source { overlaps: false, ..source.clone() }).map_err(|e| e.context(key)),
+            (None, Some(refused)) => Err(missing.context(refused)),
+            (None, None) => Err(missing),
         }
     }
 
@@ -140,13 +146,10 @@ impl Compiler {
     }
 
     fn missing(&self, key: &str, why: &str) -> Error {
-        let built_in = match self.prebuilt.held() {
-            Some((target, count)) => format!("among the {count} built in for {target}"),
-            None => "built in".into(),
-        };
-        let target = &self.target;
-        let message =
-            format!("no machine code of kernel {key} for {target}: it is not {built_in}, none is kept, and {why}");
+        let (target, count) = (&self.target, self.prebuilt.held().map_or(0, |(_, count)| count));
+        let message = format!(
+            "no machine code of kernel {key} for {target}: none of the {count} that are built in serves, none is kept, and {why}"
+        );
         Error::new(ErrorKind::Unsupported, message, REMEDY)
     }
 
