@@ -16,12 +16,12 @@ use crate::profile::{Profile, builtin};
 use std::collections::BTreeMap;
 
 /// Shapes of caches, by the names and shorthands of [`NamedShape`], and profiles of [`builtin`] for each. Head counts are in
-/// the kernels' texts, so these serve models of just these heads. Those of Minima-KV have every kernel of `dense`,
-/// `streaming`, `fp8`, `k4v3` and `tq3` too, the published one of all but `k4v3`. Everything here is in the program: some 4 MB.
+/// the kernels' texts, so these serve models of just these heads. With `dense`, those of Minima-KV bring every kernel of
+/// `streaming`, `fp8`, `tq3` and, but for the published one, `k4v3`. Everything here is in the program: some 4 MB.
 pub const CACHES: [(&str, &[&str]); 3] = [
-    ("smollm2-135m", &["k8v3", "q4_0", "minima-kv", "minima-kv-paper"]),
-    ("llama-3.1-8b", &["k8v3", "minima-kv", "minima-kv-paper"]),
-    ("qwen3.6-27b", &["minima-kv-paper"]),
+    ("smollm2-135m", &["dense", "k8v3", "q4_0", "minima-kv", "minima-kv-paper"]),
+    ("llama-3.1-8b", &["dense", "k8v3", "minima-kv", "minima-kv-paper"]),
+    ("qwen3.6-27b", &["dense", "minima-kv-paper"]),
 ];
 
 /// Tokens of a page: what each of these profiles has.

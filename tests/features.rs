@@ -63,3 +63,14 @@ fn the_program_has_all_of_it() {
     let found = packages(&[]);
     PROGRAM.iter().chain(MODEL).chain(TRACE).chain(&["wgpu"]).for_each(|name| has(&found, name, true));
 }
+
+#[test]
+fn machine_code_comes_where_it_is_wanted() {
+    let without = packages(&["--no-default-features", "--features", "cuda"]);
+    has(&without, "cudarc", true);
+    has(&without, "zstd", false);
+    let with = packages(&["--no-default-features", "--features", "prebuilt"]);
+    has(&with, "cudarc", true);
+    has(&with, "zstd", true);
+    PROGRAM.iter().chain(MODEL).for_each(|name| has(&with, name, false));
+}
