@@ -4,10 +4,10 @@ mod support;
 
 use kvarto::ErrorKind;
 use kvarto::backend::cuda::{CudaBackend, compiles, devices};
-use kvarto::backend::{Backend, BufferSlice, Recording, SPAN, SubmissionId, Timing, read_blocking};
+use kvarto::backend::{Backend, BufferSlice, CpuBackend, Recording, SPAN, SubmissionId, Timing, read_blocking};
 use kvarto::conformance::{self, Options};
-use kvarto::engine::{Engine, EngineOptions, Registry, SeqRows};
-use kvarto::kernel::copy_slots;
+use kvarto::engine::{Engine, EngineOptions, Input, Output, Registry, SeqRows};
+use kvarto::kernel::{RowView, copy_slots};
 use kvarto::profile::Profile;
 use kvarto::selftest::{FORMATS, SelfTest};
 use kvarto::shape::CacheShape;
@@ -113,6 +113,56 @@ fn a_refused_allocation_leaves_the_sequences() {
     assert_eq!(refused.err().map(|e| e.kind()), Some(ErrorKind::OutOfMemory));
 }
 
+/// From token to token a step is the same launches: a graph from the third on, with other lengths, and beside each other
+/// what reads pages of several formats. All of it gives what the CPU gives.
+#[test]
+fn steps_that_come_again_are_the_cpus() {
+    let Some(backend) = cuda() else { return };
+    let (ours, theirs) = (tokens(Box::new(backend)), tokens(Box::new(CpuBackend::new(2).expect("threads"))));
+    for (token, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+        let most = theirs.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        let worst = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        // Written so that NaN fails.
+        assert!(worst <= 5e-3 * most && ours.iter().all(|x| x.is_finite()), "token {token}: {worst} of {most}");
+    }
+}
+
+/// Outputs of all layers for each of some tokens, over pages that are sealed as they fill.
+fn tokens(backend: Box<dyn Backend>) -> Vec<Vec<f32>> {
+    const LAYERS: usize = 4;
+    let (shape, profile) = (CacheShape::uniform(LAYERS, 8, 2, 64, 64), Profile::formats("fp8", "tq3"));
+    let profile = Profile { exact_sink_tokens: 64, exact_tail_tokens: 64, ..profile };
+    let mut engine = Engine::with_options(backend, shape, profile, Registry::builtin(), options()).expect("an engine");
+    let seq = engine.create().expect("a sequence");
+    let out_bytes = (8 * 64 * 4) as u64;
+    let buffers: Vec<_> = (0..LAYERS).map(|_| engine.backend().alloc("out", out_bytes).expect("a buffer")).collect();
+    let mut state = 1u32;
+    let mut numbers = |count: usize| -> Vec<f32> {
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        };
+        (0..count).map(|_| next()).collect()
+    };
+    let mut all = Vec::new();
+    for token in 0..340u32 {
+        let mut step = engine.begin_step(&[SeqRows { seq, rows: 1, committed: true }]).expect("a step");
+        for (layer, &buffer) in buffers.iter().enumerate() {
+            let (q, k, v) = (numbers(8 * 64), numbers(2 * 64), numbers(2 * 64));
+            step.append(layer, Input::Host(&k), Input::Host(&v)).expect("rows");
+            let to = RowView::dense(buffer, 1, 8 * 64);
+            step.attend(layer, Input::Host(&q), Output::Device(to)).expect("attention");
+        }
+        step.finish().expect("a step");
+        if token % 9 == 0 || token % 64 < 2 {
+            let read = |&buffer: &_| read_blocking(engine.backend(), buffer, 0, out_bytes).expect("a read");
+            let bytes: Vec<u8> = buffers.iter().flat_map(read).collect();
+            all.push(bytemuck::pod_collect_to_vec(&bytes));
+        }
+    }
+    all
+}
+
 fn shape() -> CacheShape {
     CacheShape::uniform(2, 8, 2, 64, 64)
 }
@@ -128,7 +178,6 @@ fn engine(backend: Box<dyn Backend>) -> Engine {
 
 /// One step of one row, of zeros, in every layer.
 fn step(engine: &mut Engine) -> kvarto::Result<()> {
-    use kvarto::engine::{Input, Output};
     let seq = engine.create()?;
     let (q, kv) = (vec![0.0; 8 * 64], vec![0.0; 2 * 64]);
     let mut out = vec![f32::NAN; 8 * 64];
