@@ -101,7 +101,7 @@ pub fn say(text: &str) {
 /// JSON's own escapes.
 pub fn json(value: &Value, pretty: bool) -> String {
     let text = if pretty { format!("{value:#}\n") } else { format!("{value}\n") };
-    // Outside strings JSON holds nothing that steers but line breaks, and inside them `\uXXXX` says the same.
+    // Outside strings JSON holds nothing that steers but line breaks, and inside them an escape by number says the same.
     let escape = |c: char| if steers(c) && c != '\n' { format!("\\u{:04x}", u32::from(c)) } else { c.into() };
     text.chars().map(escape).collect()
 }
