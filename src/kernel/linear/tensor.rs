@@ -288,11 +288,11 @@ fn many(machine: Machine, stored: &Stored) -> Option<Layout> {
     }
     let stage = stored.stage();
     let stage_bytes = outs * stored.pitch(stage, 1, stored.blocks);
-    let depth = if stage < 8 { 4 } else { 2 };
-    let shared = 2 * (rows / 8 * PARTS * 512) + 8 * rows + depth * stage_bytes;
-    if shared > machine.shared_bytes {
-        return None;
-    }
+    // As many stages as were quickest, or as there is room for: two at least, one that comes and one that is used.
+    let shared = |depth: u32| 2 * (rows / 8 * PARTS * 512) + 8 * rows + depth * stage_bytes;
+    let quickest = if stage < 8 { 4 } else { 2 };
+    let depth = (2..=quickest).rev().find(|depth| shared(*depth) <= machine.shared_bytes)?;
+    let shared = shared(depth);
     let constants = vec![
         ("WORKGROUP", Constant::U32(32 * WARPS)),
         ("ROW_TILE", Constant::U32(rows)),
