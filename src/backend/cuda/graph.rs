@@ -8,7 +8,7 @@
 use super::driver::{Stream, fault};
 use super::function::Function;
 use super::launch::Launch;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use cudarc::driver::sys;
 
 /// Launches below which a run goes one by one.
@@ -69,7 +69,15 @@ impl Graphs {
                 {
                     self.kept.swap_remove(oldest);
                 }
-                self.kept.push(Graph::new(launches, &function)?);
+                match Graph::new(launches, &function) {
+                    Ok(graph) => self.kept.push(graph),
+                    // Launches one by one need none.
+                    Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                        log::warn!("no graph of {} launches, they go one by one: {}", launches.len(), error.message());
+                        return Ok(false);
+                    }
+                    Err(error) => return Err(error),
+                }
                 self.kept.len() - 1
             }
             None => return Ok(false),
