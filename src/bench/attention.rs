@@ -91,6 +91,9 @@ const BUSY: f64 = 8.0;
 /// Steps without a change of any page's formats after which a filled cache is taken for settled.
 const SETTLED_STEPS: u32 = 3;
 
+/// Steps after which a cache that does not settle is given up.
+const MOST_SETTLING: u32 = 4096;
+
 /// Rows of one step while the cache is filled.
 const FILL_ROWS: u32 = 4096;
 
@@ -323,8 +326,16 @@ impl AttentionBench {
         // What became due with the last rows; and again for what waited for room, or for a policy's turn, until pages stay
         // as they are.
         let rows: Vec<SeqRows> = sequences.iter().map(|&seq| SeqRows { seq, rows: 0, committed: true }).collect();
-        let (mut unchanged, mut pages) = (0, engine.stats().pages);
+        let (mut unchanged, mut pages, mut steps) = (0, engine.stats().pages, 0);
         while unchanged < SETTLED_STEPS {
+            if steps == MOST_SETTLING {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("policy {} still moves pages after {steps} steps without a row", self.profile.policy),
+                    "bench a policy that comes to rest",
+                ));
+            }
+            steps += 1;
             engine.begin_step(&rows)?.finish()?;
             let now = engine.stats().pages;
             unchanged = if now == pages { unchanged + 1 } else { 0 };
