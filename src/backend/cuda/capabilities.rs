@@ -4,6 +4,7 @@ use super::compile::Compiler;
 use super::probe::DeviceReport;
 use crate::backend::{BackendKind, Caps};
 use crate::kernel::decode_tuning;
+
 /// Workgroups of portable kernels that keep a multiprocessor busy, about.
 const WORKGROUPS_A_MULTIPROCESSOR: u32 = 8;
 
